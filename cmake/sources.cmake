@@ -1,0 +1,17 @@
+# Every source file of the program, folder by folder, lowest layer first.
+minke_library(core
+  SOURCES result.cc tensor.cc thread_pool.cc file.cc json.cc numeric_formats.cc
+  DEPS Threads::Threads PkgConfig::FMT)
+minke_library(kernels
+  SOURCES reference.cc matmul.cc sparse_attention.cc elementwise.cc quantize.cc
+  DEPS minke_core PkgConfig::HWY)
+minke_library(checkpoint
+  SOURCES safetensors.cc
+  DEPS minke_core)
+minke_library(text
+  SOURCES tokenizer.cc compressed_vocabulary.cc chat_encoding.cc output_parser.cc
+  DEPS minke_core PkgConfig::PCRE2 PkgConfig::UTF8PROC)
+minke_library(model
+  SOURCES config.cc weights.cc state.cc forward.cc hyper_connections.cc window_kv.cc
+    compressor.cc indexer.cc attention.cc moe.cc engram.cc linear.cc rope_tables.cc
+  DEPS minke_core minke_kernels minke_checkpoint)

@@ -1,0 +1,41 @@
+// Files as the engine sees them: read-only mappings and whole small files. Everything that
+// touches the file system for reading goes through here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/result.h"
+
+namespace minke {
+
+// A whole file mapped read-only. The mapping lives as long as the object. A file that shrinks
+// while mapped is outside the contract (as for any mmap reader).
+class MappedFile {
+ public:
+  static Result<MappedFile> Open(const std::string& path);
+  MappedFile() = default;
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// The whole of a regular file; larger than limit_bytes is an error that names both.
+Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes);
+// Writes a file whole (through a temporary name and rename, so that no half file is ever seen).
+Status WriteFile(const std::string& path, std::span<const std::byte> bytes);
+bool FileExists(const std::string& path);
+std::string JoinPath(const std::string& directory, const std::string& name);
+
+}  // namespace minke

@@ -1,0 +1,64 @@
+// The model: embedding, 20 + 20 layers, head (architecture.md 3.1, 11). One call runs rows of
+// several sequences together; every row's result is that of running it alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "core/result.h"
+#include "core/tensor.h"
+#include "core/thread_pool.h"
+#include "kernels/kernels.h"
+#include "model/config.h"
+#include "model/layers.h"
+#include "model/numerics.h"
+#include "model/state.h"
+#include "model/weights.h"
+
+namespace minke {
+
+// New tokens of one sequence in a call.
+struct ForwardRows {
+  SequenceState* state = nullptr;
+  std::span<const int32_t> tokens;  // at least one; positions from state->length() on
+  // Logits are wanted for rows [logits_from, tokens.size()); tokens.size() for none.
+  int64_t logits_from = 0;
+};
+
+class Model {
+ public:
+  // Takes the opened checkpoint. `engram_token_map`: token id -> compressed id, vocab_size entries
+  // (text/compressed_vocabulary), empty where the config has no Engram. `kernels` outlives it.
+  static Result<std::unique_ptr<Model>> Create(ModelConfig config, Checkpoint checkpoint,
+                                               std::vector<int32_t> engram_token_map,
+                                               Numerics numerics, const Kernels& kernels);
+
+  const ModelConfig& config() const { return config_; }
+  const ModelWeights& weights() const { return weights_; }
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  const Numerics& numerics() const { return numerics_; }
+  const ModelTables& tables() const { return tables_; }
+  const Kernels& kernels() const { return *kernels_; }
+
+  std::unique_ptr<SequenceState> NewSequence() const;
+
+  // Computes the rows; commits nothing: call state->Commit(n) afterwards. logits: [sum of wanted
+  // rows, vocab_size], sequences in order. Errors: token id outside the vocabulary, a context
+  // above max_position_embeddings, an empty row list. `arena` is scratch, reused across calls.
+  Status Forward(std::span<const ForwardRows> rows, View<float> logits, ThreadPool& pool,
+                 Arena& arena, const Diagnostics* diagnostics = nullptr) const;
+
+ private:
+  Model() = default;
+  ModelConfig config_;
+  Checkpoint checkpoint_;
+  ModelWeights weights_;
+  ModelTables tables_;
+  Numerics numerics_;
+  const Kernels* kernels_ = nullptr;
+};
+
+}  // namespace minke

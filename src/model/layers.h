@@ -1,0 +1,141 @@
+// Every mechanism of the model: what goes in, what comes out, its section of architecture.md.
+// T = rows of this call over all sequences, d = hidden_size, H = hc_mult. Activations are float32
+// views whose values are bf16 in official numerics.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/thread_pool.h"
+#include "kernels/kernels.h"
+#include "model/config.h"
+#include "model/numerics.h"
+#include "model/state.h"
+#include "model/weights.h"
+
+namespace minke {
+
+// Rows of one sequence inside a call: rows [first_row, first_row + count) of every activation,
+// at positions state->length() ... + count - 1.
+struct SequenceSpan {
+  SequenceState* state = nullptr;
+  int64_t first_row = 0;
+  int64_t count = 0;
+  int64_t start = 0;  // position of the first row
+};
+
+// Looks into a running forward, and may replace selections. For tests and `minke logits --dump`.
+struct Diagnostics {
+  std::function<void(std::string_view name, int64_t layer, View<const float> values)> tensor;
+  std::function<void(std::string_view name, int64_t layer, View<const int32_t> values)> indices;
+  // May overwrite the selection of one row (position within its sequence).
+  std::function<void(int64_t layer, int64_t position, std::span<int32_t> rows)> force_topk;
+  std::function<void(int64_t layer, int64_t position, std::span<int32_t> experts)> force_experts;
+};
+
+// Constants of a loaded model that mechanisms read; immutable after loading.
+struct ModelTables {
+  std::vector<float> window_frequencies;      // ratio-0 layers (0.6)
+  std::vector<float> compressed_frequencies;  // ratio-1 and -2 layers
+  std::vector<int32_t> engram_token_map;      // token id -> compressed id (8.1)
+  struct EngramHash {
+    std::vector<int64_t> multipliers;  // [max_ngram]
+    std::vector<int64_t> primes;       // [columns]
+    std::vector<int64_t> offsets;      // [columns]
+  };
+  std::vector<EngramHash> engram;  // per Engram layer (8.2)
+  int32_t engram_pad = 0;          // compressed id of engram_pad_token_id
+};
+
+// What every mechanism of one call shares. Lives on the caller's stack; nothing is global.
+struct StepContext {
+  const ModelConfig& config;
+  const ModelTables& tables;
+  const Numerics& numerics;
+  const Kernels& kernels;
+  ThreadPool& pool;
+  Arena& arena;
+  const Diagnostics* diagnostics = nullptr;
+
+  std::span<const SequenceSpan> sequences;
+  std::span<const int64_t> positions;  // [T]
+  int64_t row_count = 0;               // T
+
+  // Flows down the layers of one forward (4.9): the latest index source's selection [T,
+  // index_topk], -1 in unused slots, and the candidate source's pool per row.
+  View<int32_t> selected;
+  std::vector<std::vector<uint8_t>> candidates;  // [T][blocks]
+
+  int64_t tokens_of_row(int64_t row) const { return positions[static_cast<size_t>(row)] + 1; }
+};
+
+// ---- hyper_connections.cc (3.2-3.4) ----
+struct Mixes {
+  View<float> pre;   // [T, H]
+  View<float> post;  // [T, H]
+  View<float> comb;  // [T, H * H], source-major
+};
+Mixes AllocateMixes(StepContext& step);
+void HyperConnectionMix(StepContext& step, const HyperConnectionWeights& weights,
+                        View<const float> streams, Mixes& mixes);
+
+// ---- linear layers (0.4) ----
+// y = x W^T with Q8 on x for FP8 and FP4 weights, none for the others; y rounded to bf16 unless
+// keep_f32. x: [T, in]; y: [T, out].
+void Linear(StepContext& step, const Weight& weight, View<const float> x, View<float> y);
+void LinearF32(StepContext& step, const Weight& weight, View<const float> x, View<float> y);
+
+// ---- rope tables (0.6) ----
+std::vector<float> WindowFrequencies(const ModelConfig& config);
+std::vector<float> CompressedFrequencies(const ModelConfig& config);
+
+// ---- window_kv.cc (4.2) ----
+// x: [T, d]; writes the new rows of layer `layer` into every sequence's pending window rows.
+void WindowKv(StepContext& step, int64_t layer, const AttentionWeights& weights,
+              View<const float> x);
+
+// ---- compressor.cc (4.3, 4.8) ----
+// Latents of the groups completed by this call, over all sequences in order; row_sequence and
+// group_index say whose they are. Before RoPE and quantization.
+struct Latents {
+  View<float> rows;                     // [G, head_dim]
+  std::span<int32_t> sequence;          // [G] index into step.sequences
+  std::span<int64_t> group;             // [G] row index in the source's cache
+  std::span<int64_t> positions;         // [G] group * ratio
+};
+Latents Compress(StepContext& step, int64_t layer, const CompressorWeights& weights,
+                 View<const float> x);
+// RoPE at group * ratio, then Q4K into the caches.
+void PublishCompressedRows(StepContext& step, int64_t layer, const Latents& latents);
+
+// ---- indexer.cc (4.4-4.6) ----
+void WriteIndexKeys(StepContext& step, int64_t layer, const IndexerWeights& weights,
+                    const Latents& latents);
+// Scores, candidate pool and top-k of an index source; fills step.selected. query_latent: [T,
+// q_lora_rank] (qr of 4.1); x: [T, d].
+void SelectRows(StepContext& step, int64_t layer, const IndexerWeights& weights,
+                View<const float> query_latent, View<const float> x);
+
+// ---- attention.cc (4.1, 4.7) ----
+// x: [T, d] normed; y: [T, d]. Runs window_kv, compressor and indexer as the layer's role demands.
+void Attention(StepContext& step, int64_t layer, const AttentionWeights& weights,
+               View<const float> x, View<float> y);
+
+// ---- moe.cc (7) ----
+void Moe(StepContext& step, int64_t layer, const MoeWeights& weights, View<const float> x,
+         View<float> y);
+
+// ---- engram.cc (8) ----
+Result<ModelTables::EngramHash> MakeEngramHash(const ModelConfig& config, int64_t engram_index);
+// Row ids of every column for the tokens of one sequence. history: history_length older
+// compressed ids and then the tokens; rows: [tokens, columns].
+void EngramRows(const ModelTables& tables, const ModelTables::EngramHash& hash,
+                std::span<const int32_t> history_and_tokens, int64_t history_length,
+                int64_t head_count, View<int64_t> rows);
+void Engram(StepContext& step, int64_t layer, const EngramWeights& weights, View<float> streams);
+
+}  // namespace minke
