@@ -15,3 +15,9 @@ minke_library(model
   SOURCES config.cc weights.cc state.cc forward.cc hyper_connections.cc window_kv.cc
     compressor.cc indexer.cc attention.cc moe.cc engram.cc linear.cc rope_tables.cc
   DEPS minke_core minke_kernels minke_checkpoint)
+minke_library(planner
+  SOURCES inspect.cc
+  DEPS minke_core minke_model)
+minke_library(engine
+  SOURCES engine.cc sampler.cc
+  DEPS minke_core minke_model minke_text)
