@@ -66,11 +66,21 @@ struct StepContext {
   int64_t row_count = 0;               // T
 
   // Flows down the layers of one forward (4.9): the latest index source's selection [T,
-  // index_topk], -1 in unused slots, and the candidate source's pool per row.
+  // index_topk], -1 in unused slots, and the candidate source's pool [T, blocks of the longest
+  // sequence], 1 where a block of rows is kept.
   View<int32_t> selected;
-  std::vector<std::vector<uint8_t>> candidates;  // [T][blocks]
+  View<uint8_t> candidates;
 
-  int64_t tokens_of_row(int64_t row) const { return positions[static_cast<size_t>(row)] + 1; }
+  // Compressed rows of ratio r that the token of this row sees (4.5).
+  int64_t VisibleRows(int64_t row, int64_t ratio) const {
+    return (positions[static_cast<size_t>(row)] + 1) / ratio;
+  }
+  void Dump(std::string_view name, int64_t layer, View<const float> values) const {
+    if (diagnostics != nullptr && diagnostics->tensor) diagnostics->tensor(name, layer, values);
+  }
+  void Dump(std::string_view name, int64_t layer, View<const int32_t> values) const {
+    if (diagnostics != nullptr && diagnostics->indices) diagnostics->indices(name, layer, values);
+  }
 };
 
 // ---- hyper_connections.cc (3.2-3.4) ----
@@ -83,13 +93,19 @@ Mixes AllocateMixes(StepContext& step);
 void HyperConnectionMix(StepContext& step, const HyperConnectionWeights& weights,
                         View<const float> streams, Mixes& mixes);
 
-// ---- linear layers (0.4) ----
-// y = x W^T with Q8 on x for FP8 and FP4 weights, none for the others; y rounded to bf16 unless
-// keep_f32. x: [T, in]; y: [T, out].
+// ---- linear.cc (0.4) ----
+// y = x W^T, bf16. x: [T, in]; y: [T, out]. Linear puts Q8 on x for FP8 and FP4 weights;
+// LinearNoQ8 does not (wo_a); LinearF32 neither does that nor rounds y.
 void Linear(StepContext& step, const Weight& weight, View<const float> x, View<float> y);
+void LinearNoQ8(StepContext& step, const Weight& weight, View<const float> x, View<float> y);
 void LinearF32(StepContext& step, const Weight& weight, View<const float> x, View<float> y);
+// RMSNorm with the config's eps and the step's rounding (0.5). x, y: [rows, n], may be the same.
+void Norm(StepContext& step, std::span<const uint16_t> weight, View<const float> x, View<float> y);
+// Rotation of the last qk_rope_head_dim channels of every head by the table of the layer's ratio.
+void Rope(StepContext& step, int64_t ratio, View<float> x, int64_t head_dim,
+          std::span<const int64_t> positions, bool inverse);
 
-// ---- rope tables (0.6) ----
+// ---- rope_tables.cc (0.6): inverse frequencies [qk_rope_head_dim / 2] ----
 std::vector<float> WindowFrequencies(const ModelConfig& config);
 std::vector<float> CompressedFrequencies(const ModelConfig& config);
 
@@ -102,10 +118,10 @@ void WindowKv(StepContext& step, int64_t layer, const AttentionWeights& weights,
 // Latents of the groups completed by this call, over all sequences in order; row_sequence and
 // group_index say whose they are. Before RoPE and quantization.
 struct Latents {
-  View<float> rows;                     // [G, head_dim]
-  std::span<int32_t> sequence;          // [G] index into step.sequences
-  std::span<int64_t> group;             // [G] row index in the source's cache
-  std::span<int64_t> positions;         // [G] group * ratio
+  View<float> rows;              // [G, head_dim]
+  std::span<int32_t> sequence;   // [G] index into step.sequences
+  std::span<int64_t> group;      // [G] row index in the source's cache
+  std::span<int64_t> positions;  // [G] group * ratio
 };
 Latents Compress(StepContext& step, int64_t layer, const CompressorWeights& weights,
                  View<const float> x);

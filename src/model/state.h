@@ -82,8 +82,8 @@ class SequenceState {
   void Begin(int64_t tokens);
   int64_t pending_tokens() const { return pending_tokens_; }
   std::byte* PendingWindowRow(int64_t layer, int64_t row);
-  // Compressor inputs of new tokens, row 0 being the open token of the last call if there is one.
-  // kv and gate: [ratio - 1 + pending, head_dim] float32; only for sources with ratio > 1.
+  // Compressor inputs: the open tokens of earlier calls first, then the new ones, so that row 0 is
+  // the first token of a group. [open_tokens + pending, head_dim] float32; ratio > 1 only.
   View<float> PendingKv(int64_t source);
   View<float> PendingGate(int64_t source);
   int64_t open_tokens(int64_t source) const;  // length() mod ratio
