@@ -2,6 +2,7 @@
 // else sees this value type, whose objects keep the order of their keys.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -33,6 +34,13 @@ class Json {
   Json(std::string value) : value_(std::move(value)) {}           // NOLINT
   Json(JsonArray value) : value_(std::move(value)) {}             // NOLINT
   Json(JsonObject value) : value_(std::move(value)) {}            // NOLINT
+
+  // Out of line: inlined moves of the variant make g++ 12 warn of members that no path reads.
+  Json(const Json& other);
+  Json(Json&& other) noexcept;
+  Json& operator=(const Json& other);
+  Json& operator=(Json&& other) noexcept;
+  ~Json();
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
