@@ -23,7 +23,7 @@ struct TensorSpec {
   DType dtype = DType::kBf16;
   std::vector<int64_t> shape;  // as stored: packed FP4 has half its columns
   ModelPart part = ModelPart::kBackbone;
-  int64_t parameters = 0;      // logical elements; 0 for scale tensors
+  int64_t parameters = 0;  // logical elements; 0 for scale tensors
 };
 
 // Every tensor of the checkpoint, in a fixed order.
@@ -31,8 +31,8 @@ std::vector<TensorSpec> TensorCatalogue(const ModelConfig& config);
 int64_t TensorBytes(const TensorSpec& spec);
 
 struct CompressorWeights {
-  Weight wkv;     // BF16 [head_dim, hidden]
-  Weight wgate;   // BF16 [head_dim, hidden]; data null at ratio 1
+  Weight wkv;                      // BF16 [head_dim, hidden]
+  Weight wgate;                    // BF16 [head_dim, hidden]; data null at ratio 1
   std::span<const uint16_t> norm;  // [head_dim]
 };
 
@@ -44,16 +44,16 @@ struct IndexerWeights {
 };
 
 struct AttentionWeights {
-  std::span<const float> attn_sink;  // [heads]
-  Weight wq_a;                       // FP8 [q_lora_rank, hidden]
-  std::span<const uint16_t> q_norm;  // [q_lora_rank]
-  Weight wq_b;                       // FP8 [heads * head_dim, q_lora_rank]
-  Weight wkv;                        // FP8 [head_dim, hidden]
-  std::span<const uint16_t> kv_norm; // [head_dim]
-  Weight wo_a;                       // FP8 [o_groups * o_lora_rank, heads / o_groups * head_dim]
-  Weight wo_b;                       // FP8 [hidden, o_groups * o_lora_rank]
-  CompressorWeights compressor;      // kv sources only
-  IndexerWeights indexer;            // index sources only
+  std::span<const float> attn_sink;   // [heads]
+  Weight wq_a;                        // FP8 [q_lora_rank, hidden]
+  std::span<const uint16_t> q_norm;   // [q_lora_rank]
+  Weight wq_b;                        // FP8 [heads * head_dim, q_lora_rank]
+  Weight wkv;                         // FP8 [head_dim, hidden]
+  std::span<const uint16_t> kv_norm;  // [head_dim]
+  Weight wo_a;                        // FP8 [o_groups * o_lora_rank, heads / o_groups * head_dim]
+  Weight wo_b;                        // FP8 [hidden, o_groups * o_lora_rank]
+  CompressorWeights compressor;       // kv sources only
+  IndexerWeights indexer;             // index sources only
 };
 
 struct ExpertWeights {
@@ -63,10 +63,10 @@ struct ExpertWeights {
 };
 
 struct MoeWeights {
-  Weight gate;                      // BF16 [experts, hidden]
-  std::span<const float> bias;      // [experts]
-  std::span<const float> bias_vl;   // [experts], for image spans
-  ExpertWeights shared_experts;     // FP8
+  Weight gate;                         // BF16 [experts, hidden]
+  std::span<const float> bias;         // [experts]
+  std::span<const float> bias_vl;      // [experts], for image spans
+  ExpertWeights shared_experts;        // FP8
   std::vector<ExpertWeights> experts;  // FP4
 };
 
@@ -76,10 +76,18 @@ struct HyperConnectionWeights {
   std::span<const float> scale;  // [3]
 };
 
+// Rows of E4M3 codes with one UE8M0 scale per row and 32 columns (architecture.md 2.3): no
+// WeightFormat, because rows are looked up and never multiplied. Byte offsets need 64 bits.
+struct EngramTable {
+  const uint8_t* codes = nullptr;   // [rows, cols]
+  const uint8_t* scales = nullptr;  // [rows, cols / 32]
+  int64_t rows = 0;                 // engram_num_embeddings
+  int64_t cols = 0;                 // engram_head_dim
+};
+
 struct EngramWeights {
-  // The table keeps its own pointers: its byte offsets need 64 bits.
-  Weight embed;  // FP8 rows with UE8M0 scales [rows, engram_head_dim / 32]; see engram.cc
-  Weight wkv;    // FP8 [(hc_mult + 1) * hidden, columns * engram_head_dim]
+  EngramTable embed;
+  Weight wkv;                          // FP8 [(hc_mult + 1) * hidden, columns * engram_head_dim]
   std::span<const uint16_t> q_weight;  // [hc_mult * hidden]
   std::span<const uint16_t> k_weight;  // [hc_mult * hidden]
 };
