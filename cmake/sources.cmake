@@ -13,7 +13,7 @@ minke_library(text
   DEPS minke_core PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 minke_library(model
   SOURCES config.cc weights.cc state.cc forward.cc hyper_connections.cc window_kv.cc
-    compressor.cc indexer.cc attention.cc moe.cc engram.cc linear.cc rope_tables.cc
+    compressor.cc indexer.cc attention.cc moe.cc engram.cc engram_hash.cc linear.cc rope_tables.cc
   DEPS minke_core minke_kernels minke_checkpoint)
 minke_library(planner
   SOURCES inspect.cc

@@ -43,23 +43,23 @@ inline tl::unexpected<Error> Fail(std::string message) {
 }  // namespace minke
 
 // auto value = TRY(MakeResult());   returns the error from the enclosing function.
-#define TRY(expression)                                                  \
-  ({                                                                     \
-    auto try_result_ = (expression);                                     \
+#define TRY(expression)                                                      \
+  ({                                                                         \
+    auto try_result_ = (expression);                                         \
     if (!try_result_) return tl::unexpected(std::move(try_result_).error()); \
-    std::move(try_result_).value();                                      \
+    std::move(try_result_).value();                                          \
   })
 
 // TRY_STATUS(DoSomething());   the same for a Status.
-#define TRY_STATUS(expression)                                           \
-  do {                                                                   \
-    auto try_status_ = (expression);                                     \
+#define TRY_STATUS(expression)                                               \
+  do {                                                                       \
+    auto try_status_ = (expression);                                         \
     if (!try_status_) return tl::unexpected(std::move(try_status_).error()); \
   } while (false)
 
-#define CHECK(condition, ...)                                                     \
-  do {                                                                            \
-    if (!(condition)) [[unlikely]]                                                \
+#define CHECK(condition, ...)                                                          \
+  do {                                                                                 \
+    if (!(condition)) [[unlikely]]                                                     \
       ::minke::CheckFailed(__FILE__, __LINE__, #condition __VA_OPT__(, ) __VA_ARGS__); \
   } while (false)
 

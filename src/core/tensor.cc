@@ -15,8 +15,8 @@ void AlignedDelete::operator()(std::byte* pointer) const noexcept {
 
 AlignedBytes AllocateAligned(size_t bytes) {
   const size_t rounded = (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-  return AlignedBytes(static_cast<std::byte*>(::operator new[](
-      std::max(rounded, kAlignmentBytes), std::align_val_t{kAlignmentBytes})));
+  return AlignedBytes(static_cast<std::byte*>(
+      ::operator new[](std::max(rounded, kAlignmentBytes), std::align_val_t{kAlignmentBytes})));
 }
 
 size_t Arena::capacity_bytes() const {
@@ -27,8 +27,7 @@ size_t Arena::capacity_bytes() const {
 
 void* Arena::AllocateBytes(size_t bytes) {
   const size_t rounded = (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-  while (current_ < blocks_.size() &&
-         blocks_[current_].size - blocks_[current_].used < rounded) {
+  while (current_ < blocks_.size() && blocks_[current_].size - blocks_[current_].used < rounded) {
     ++current_;
     if (current_ < blocks_.size()) blocks_[current_].used = 0;
   }

@@ -25,14 +25,13 @@ struct View {
   int64_t stride = 0;
 
   View() = default;
-  View(T* data_in, int64_t rows_in, int64_t cols_in)
-      : View(data_in, rows_in, cols_in, cols_in) {}
+  View(T* data_in, int64_t rows_in, int64_t cols_in) : View(data_in, rows_in, cols_in, cols_in) {}
   View(T* data_in, int64_t rows_in, int64_t cols_in, int64_t stride_in)
       : data(data_in), rows(rows_in), cols(cols_in), stride(stride_in) {}
   // A view of T is also a view of const T.
   template <typename U>
-    requires std::is_same_v<std::add_const_t<U>, T>
-  View(const View<U>& other)  // NOLINT(google-explicit-constructor)
+  requires std::is_same_v<std::add_const_t<U>, T> View(
+      const View<U>& other)  // NOLINT(google-explicit-constructor)
       : View(other.data, other.rows, other.cols, other.stride) {}
 
   T* Row(int64_t row) const {
@@ -42,9 +41,7 @@ struct View {
   View Rows(int64_t begin, int64_t count) const {
     return View(data + begin * stride, count, cols, stride);
   }
-  View Cols(int64_t begin, int64_t count) const {
-    return View(data + begin, rows, count, stride);
-  }
+  View Cols(int64_t begin, int64_t count) const { return View(data + begin, rows, count, stride); }
 };
 
 struct AlignedDelete {

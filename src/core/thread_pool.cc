@@ -12,7 +12,9 @@ namespace {
 // kernels of one step and shorter than anything a person would notice as load.
 constexpr int kSpinCount = 2000;
 
-void Pause() { __builtin_ia32_pause(); }
+void Pause() {
+  __builtin_ia32_pause();
+}
 
 }  // namespace
 

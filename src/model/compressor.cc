@@ -20,8 +20,7 @@ Latents AllocateLatents(StepContext& step, int64_t ratio) {
     count += (sequence.start + sequence.count) / ratio - sequence.start / ratio;
   }
   Latents latents{step.arena.Allocate<float>(count, step.config.head_dim),
-                  step.arena.AllocateSpan<int32_t>(count),
-                  step.arena.AllocateSpan<int64_t>(count),
+                  step.arena.AllocateSpan<int32_t>(count), step.arena.AllocateSpan<int64_t>(count),
                   step.arena.AllocateSpan<int64_t>(count)};
   size_t next = 0;
   for (size_t index = 0; index < step.sequences.size(); ++index) {
@@ -67,8 +66,7 @@ void PoolGroups(StepContext& step, int64_t source, int64_t ratio, const Latents&
           }
           const auto count = static_cast<size_t>(ratio);
           step.kernels.compressor_pool(
-              {kv_rows.data(), count}, {gate_rows.data(), count},
-              step.numerics.round_activations,
+              {kv_rows.data(), count}, {gate_rows.data(), count}, step.numerics.round_activations,
               {latents.rows.Row(row), static_cast<size_t>(latents.rows.cols)});
         }
       });
@@ -105,8 +103,7 @@ void PublishCompressedRows(StepContext& step, int64_t layer, const Latents& late
   step.pool.ParallelFor(count, kRowsPerShare, [&](int64_t begin, int64_t end, int /*worker*/) {
     for (int64_t row = begin; row < end; ++row) {
       const auto index = static_cast<size_t>(row);
-      SequenceState& state =
-          *step.sequences[static_cast<size_t>(latents.sequence[index])].state;
+      SequenceState& state = *step.sequences[static_cast<size_t>(latents.sequence[index])].state;
       EncodeRow(state.layout().compressed_format, {rows.Row(row), static_cast<size_t>(head_dim)},
                 {state.CompressedRow(role.kv_source_index, latents.group[index]),
                  static_cast<size_t>(state.layout().compressed_row_bytes)});

@@ -1,0 +1,63 @@
+// Engram n-gram memory (architecture.md 8.3, 8.4): row ids from the last compressed token ids,
+// lookup, projection, gated write into the residual streams. The hash constants are in
+// engram_hash.cc.
+#include "model/layers.h"
+
+namespace minke {
+
+namespace {
+
+constexpr int64_t kRowsPerShare = 4;
+constexpr int64_t kColumnsPerScale = 32;
+
+// One table row, exact in bf16: E4M3 times a power of two. Offsets are 64-bit: a released table
+// has 98 GB.
+void DecodeTableRow(const EngramTable& table, int64_t row, float* out) {
+  const uint8_t* codes = table.codes + row * table.cols;
+  const uint8_t* scales = table.scales + row * (table.cols / kColumnsPerScale);
+  for (int64_t column = 0; column < table.cols; ++column) {
+    out[column] = DecodeE4M3(codes[column]) * DecodeUe8m0(scales[column / kColumnsPerScale]);
+  }
+}
+
+}  // namespace
+
+void Engram(StepContext& step, int64_t layer, const EngramWeights& weights, View<float> streams) {
+  ArenaScope scope(step.arena);
+  const ModelConfig& config = step.config;
+  const int64_t engram_index = config.layers[static_cast<size_t>(layer)].engram_index;
+  const ModelTables::EngramHash& hash = step.tables.engram[static_cast<size_t>(engram_index)];
+  const int64_t columns = config.engram_columns();
+  const int64_t head_dim = config.engram_head_dim;
+
+  View<int64_t> rows = step.arena.Allocate<int64_t>(step.row_count, columns);
+  for (const SequenceSpan& sequence : step.sequences) {
+    EngramRows(step.tables, hash, sequence.state->PendingHistory(),
+               sequence.state->layout().history_length, config.engram_n_heads,
+               rows.Rows(sequence.first_row, sequence.count));
+  }
+  if (step.diagnostics != nullptr && step.diagnostics->engram_rows) {
+    step.diagnostics->engram_rows(layer, rows);
+  }
+
+  View<float> embedded = step.arena.Allocate<float>(step.row_count, columns * head_dim);
+  step.pool.ParallelFor(step.row_count, kRowsPerShare,
+                        [&](int64_t begin, int64_t end, int /*worker*/) {
+                          for (int64_t row = begin; row < end; ++row) {
+                            for (int64_t column = 0; column < columns; ++column) {
+                              DecodeTableRow(weights.embed, rows.Row(row)[column],
+                                             embedded.Row(row) + column * head_dim);
+                            }
+                          }
+                        });
+
+  View<float> projected =
+      step.arena.Allocate<float>(step.row_count, (config.hc_mult + 1) * config.hidden_size);
+  Linear(step, weights.wkv, embedded, projected);
+  step.kernels.engram_write(streams, projected, weights.q_weight, weights.k_weight, {},
+                            config.hc_mult, static_cast<float>(config.rms_norm_eps),
+                            step.numerics.round_activations, step.pool);
+  step.Dump("engram_out", layer, streams);
+}
+
+}  // namespace minke

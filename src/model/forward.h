@@ -29,7 +29,11 @@ struct ForwardRows {
 };
 
 class Model {
+  // Only Create can make one, yet make_unique may call the constructor.
+  struct Passkey {};
+
  public:
+  explicit Model(Passkey) {}
   // Takes the opened checkpoint. `engram_token_map`: token id -> compressed id, vocab_size entries
   // (text/compressed_vocabulary), empty where the config has no Engram. `kernels` outlives it.
   static Result<std::unique_ptr<Model>> Create(ModelConfig config, Checkpoint checkpoint,
@@ -52,7 +56,6 @@ class Model {
                  Arena& arena, const Diagnostics* diagnostics = nullptr) const;
 
  private:
-  Model() = default;
   ModelConfig config_;
   Checkpoint checkpoint_;
   ModelWeights weights_;

@@ -14,8 +14,7 @@ Mixes AllocateMixes(StepContext& step) {
 void HyperConnectionMix(StepContext& step, const HyperConnectionWeights& weights,
                         View<const float> streams, Mixes& mixes) {
   step.kernels.hc_mix(streams, weights.fn, weights.base, weights.scale,
-                      step.config.hc_sinkhorn_iters,
-                      static_cast<float>(step.config.rms_norm_eps),
+                      step.config.hc_sinkhorn_iters, static_cast<float>(step.config.rms_norm_eps),
                       static_cast<float>(step.config.hc_eps), mixes.pre, mixes.post, mixes.comb,
                       step.pool);
 }

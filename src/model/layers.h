@@ -32,6 +32,7 @@ struct SequenceSpan {
 struct Diagnostics {
   std::function<void(std::string_view name, int64_t layer, View<const float> values)> tensor;
   std::function<void(std::string_view name, int64_t layer, View<const int32_t> values)> indices;
+  std::function<void(int64_t layer, View<const int64_t> rows)> engram_rows;
   // May overwrite the selection of one row (position within its sequence).
   std::function<void(int64_t layer, int64_t position, std::span<int32_t> rows)> force_topk;
   std::function<void(int64_t layer, int64_t position, std::span<int32_t> experts)> force_experts;

@@ -21,8 +21,7 @@ void Linear(StepContext& step, const Weight& weight, View<const float> x, View<f
   LinearNoQ8(step, weight, quantized, y);
 }
 
-void Norm(StepContext& step, std::span<const uint16_t> weight, View<const float> x,
-          View<float> y) {
+void Norm(StepContext& step, std::span<const uint16_t> weight, View<const float> x, View<float> y) {
   step.kernels.rms_norm(x, weight, static_cast<float>(step.config.rms_norm_eps),
                         step.numerics.round_activations, y, step.pool);
 }

@@ -8,7 +8,9 @@ namespace minke {
 
 namespace {
 
-size_t Index(int64_t value) { return static_cast<size_t>(value); }
+size_t Index(int64_t value) {
+  return static_cast<size_t>(value);
+}
 
 }  // namespace
 
@@ -125,7 +127,9 @@ View<float> SequenceState::PendingGate(int64_t source) {
                      layout_.head_dim);
 }
 
-std::span<int32_t> SequenceState::PendingHistory() { return history_; }
+std::span<int32_t> SequenceState::PendingHistory() {
+  return history_;
+}
 
 const std::byte* SequenceState::VisibleWindowRow(int64_t layer, int64_t position) const {
   DCHECK(position >= 0 && position < length_ + pending_tokens_);

@@ -37,8 +37,8 @@ struct StateLayout {
   int64_t layer_count = 0;
   int64_t window_slots = 0;  // sliding_window
   int64_t head_dim = 0;
-  int64_t history_length = 0;           // engram_max_ngram_size - 1, or 0
-  std::vector<int64_t> ratios;          // per kv source
+  int64_t history_length = 0;              // engram_max_ngram_size - 1, or 0
+  std::vector<int64_t> ratios;             // per kv source
   std::vector<int64_t> compressed_offset;  // per kv source, bytes from the start of a block
   std::vector<int64_t> index_offset;       // per kv source
   int64_t block_bytes = 0;
@@ -107,8 +107,8 @@ class SequenceState {
   int64_t length_ = 0;
   int64_t pending_tokens_ = 0;
   std::vector<AlignedBytes> blocks_;
-  AlignedBytes rings_;                    // [layer][slot][row bytes]
-  std::vector<std::byte> pending_window_; // [layer][pending][row bytes]
+  AlignedBytes rings_;                            // [layer][slot][row bytes]
+  std::vector<std::byte> pending_window_;         // [layer][pending][row bytes]
   std::vector<std::vector<float>> pending_kv_;    // per source
   std::vector<std::vector<float>> pending_gate_;  // per source
   std::vector<int32_t> history_;
