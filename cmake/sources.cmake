@@ -21,3 +21,10 @@ minke_library(planner
 minke_library(engine
   SOURCES engine.cc sampler.cc
   DEPS minke_core minke_model minke_text)
+
+if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/src/apps/main.cc)
+  minke_program(minke
+    SOURCES cpu_check.cc main.cc
+    DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
+      minke_engine)
+endif()
