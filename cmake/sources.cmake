@@ -10,7 +10,8 @@ minke_library(checkpoint
   SOURCES safetensors.cc
   DEPS minke_core)
 minke_library(text
-  SOURCES tokenizer.cc compressed_vocabulary.cc chat_encoding.cc output_parser.cc
+  SOURCES utf8.cc tokenizer_splitter.cc tokenizer_bpe.cc tokenizer_file.cc tokenizer.cc
+    compressed_vocabulary.cc chat_request.cc chat_encoding.cc output_parser.cc
   DEPS minke_core PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 minke_library(model
   SOURCES config.cc weights.cc state.cc forward.cc hyper_connections.cc window_kv.cc
@@ -20,7 +21,7 @@ minke_library(planner
   SOURCES inspect.cc
   DEPS minke_core minke_model)
 minke_library(engine
-  SOURCES engine.cc sampler.cc
+  SOURCES engine.cc generation.cc model_loader.cc sampler.cc
   DEPS minke_core minke_model minke_text)
 
 if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/src/apps/main.cc)

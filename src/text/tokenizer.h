@@ -58,7 +58,6 @@ class Tokenizer {
  private:
   struct Tables;
   explicit Tokenizer(std::unique_ptr<const Tables> tables);
-  friend class TokenizerBuilder;
 
   std::unique_ptr<const Tables> tables_;
 };
