@@ -21,7 +21,7 @@ minke_library(planner
   SOURCES inspect.cc
   DEPS minke_core minke_model)
 minke_library(engine
-  SOURCES engine.cc generation.cc model_loader.cc sampler.cc
+  SOURCES chat_prompt.cc engine.cc generation.cc model_loader.cc sampler.cc
   DEPS minke_core minke_model minke_text)
 
 if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/src/apps/main.cc)

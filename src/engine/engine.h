@@ -144,6 +144,8 @@ struct GenerationResult {
   std::string stop_string;    // which one, for kStopString
   std::vector<int32_t> ids;   // drawn tokens, a stop token included
   std::string text;           // all event texts; a stop token adds none
+  std::string reasoning;      // the part before the end-of-reasoning token
+  std::string answer;         // the part after it, or everything where none was opened
   int64_t prompt_tokens = 0;
   int64_t reused_tokens = 0;     // of the prompt, already in the cache
   int64_t reasoning_tokens = 0;  // up to and with the end-of-reasoning token
@@ -158,6 +160,9 @@ struct SessionMemory {
   int64_t constant_bytes = 0;  // windows, open groups and history
 };
 
+class Engine;
+class Generation;  // one running Generate(), see generation.cc
+
 class Session {
  public:
   ~Session();
@@ -171,6 +176,7 @@ class Session {
 
  private:
   friend class Engine;
+  friend class Generation;
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
@@ -201,11 +207,11 @@ class Engine {
   const EngineInfo& info() const;
 
   // Plain text: nothing in it becomes a control token.
-  std::vector<int32_t> Tokenize(std::string_view text) const;
+  Result<std::vector<int32_t>> Tokenize(std::string_view text) const;
   // Control tokens by name; ids outside the vocabulary are an error.
   Result<std::string> Detokenize(std::span<const int32_t> ids) const;
   // The begin-of-sequence token and the plain text: the prompt of a base-model continuation.
-  std::vector<int32_t> TextPrompt(std::string_view text) const;
+  Result<std::vector<int32_t>> TextPrompt(std::string_view text) const;
   // `json`: an array of messages, or an object with `messages` and, if wanted, `tools`,
   // `response_format`, `thinking`, `reasoning_effort`. `what` names it in errors.
   Result<ChatPrompt> EncodeChat(std::string_view json, std::string_view what,
@@ -225,6 +231,8 @@ class Engine {
                                     const GenerationOptions& options) const;
 
  private:
+  friend class Session;
+  friend class Generation;
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -1,0 +1,110 @@
+#include "engine/model_loader.h"
+
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "checkpoint/safetensors.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/thread_pool.h"
+#include "kernels/kernels.h"
+#include "model/config.h"
+#include "text/compressed_vocabulary.h"
+
+namespace minke {
+namespace {
+
+constexpr uint64_t kMarkerBytesMax = uint64_t{64} << 10;
+
+Numerics NumericsOf(const EngineOptions& options) {
+  Numerics numerics = Numerics::Official();
+  if (options.numerics == NumericMode::kF32) numerics = Numerics::F32();
+  if (options.numerics == NumericMode::kF32CacheQuant) numerics = Numerics::F32CacheQuant();
+  numerics.stale_index_keys = options.reference_artifacts;
+  return numerics;
+}
+
+const Kernels& KernelsOf(const EngineOptions& options) {
+  const bool official = options.numerics == NumericMode::kOfficial;
+  const bool reference = options.kernels == KernelChoice::kReference ||
+                         (options.kernels == KernelChoice::kDefault && !official);
+  return reference ? ReferenceKernels() : FastKernels();
+}
+
+Result<bool> ReadRandomWeightsMarker(const std::string& model_dir) {
+  const std::string path = JoinPath(model_dir, "minke.json");
+  if (!FileExists(path)) return false;
+  const std::string text = TRY(ReadFile(path, kMarkerBytesMax));
+  const Json marker = TRY(ParseJson(text, path));
+  if (marker.Find("random_weights") == nullptr) return false;
+  return JsonBool(marker, "random_weights", path);
+}
+
+Result<std::vector<int32_t>> EngramTokenMap(const ModelConfig& config, const Tokenizer& tokenizer) {
+  if (!config.has_engram()) return std::vector<int32_t>{};
+  return BuildCompressedVocabulary(tokenizer, config.vocab_size,
+                                   config.engram_compressed_vocab_size);
+}
+
+}  // namespace
+
+Result<LoadedModel> LoadModel(const EngineOptions& options) {
+  const std::string& dir = options.model_dir;
+  const std::string config_path = JoinPath(dir, "config.json");
+  if (!FileExists(config_path)) {
+    return Fail(ErrorCode::kNotFound,
+                fmt::format("There is no {}. A model directory holds config.json, tokenizer.json "
+                            "and the safetensors files of a released checkpoint; name it with "
+                            "--model DIR.",
+                            config_path));
+  }
+  ModelConfig config = TRY(LoadConfig(config_path));
+  Tokenizer tokenizer = TRY(Tokenizer::Load(JoinPath(dir, "tokenizer.json")));
+  if (tokenizer.vocab_size() > config.vocab_size) {
+    return Fail(
+        fmt::format("{} has ids up to {}, but the vocab_size of {} is {}; the two files "
+                    "belong to different models.",
+                    JoinPath(dir, "tokenizer.json"), tokenizer.vocab_size() - 1, config_path,
+                    config.vocab_size));
+  }
+  const bool random_weights = TRY(ReadRandomWeightsMarker(dir));
+  std::vector<int32_t> token_map = TRY(EngramTokenMap(config, tokenizer));
+  Checkpoint checkpoint = TRY(Checkpoint::Open(dir));
+  std::unique_ptr<Model> model =
+      TRY(Model::Create(std::move(config), std::move(checkpoint), std::move(token_map),
+                        NumericsOf(options), KernelsOf(options)));
+  return LoadedModel{std::move(tokenizer), std::move(model), random_weights};
+}
+
+Result<int> ThreadCount(const EngineOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return Fail(fmt::format("threads must be between 1 and {} (0: one per processor), found {}.",
+                            kMaxThreads, options.threads));
+  }
+  if (options.threads > 0) return options.threads;
+  const unsigned processors = std::thread::hardware_concurrency();
+  return processors == 0 ? 1 : std::min(static_cast<int>(processors), kMaxThreads);
+}
+
+uint64_t PhysicalMemoryBytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = sysconf(_SC_PAGE_SIZE);
+  if (pages <= 0 || page_bytes <= 0) return 0;
+  return static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes);
+}
+
+std::string MemoryWarning(uint64_t checkpoint_bytes, uint64_t memory_bytes) {
+  if (memory_bytes == 0 || checkpoint_bytes <= memory_bytes) return {};
+  return fmt::format(
+      "The checkpoint has {:.1f} GB and this machine {:.1f} GB of memory: weights are read from "
+      "the disk as they are needed and kept as far as memory goes, so the speed is that of the "
+      "disk.",
+      static_cast<double>(checkpoint_bytes) / 1e9, static_cast<double>(memory_bytes) / 1e9);
+}
+
+}  // namespace minke
