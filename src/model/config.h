@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -38,12 +39,12 @@ const char* LayerModeName(LayerMode mode);  // "SWA", "Full", "Reindex", "Reuse"
 struct LayerRole {
   LayerMode mode = LayerMode::kSwa;
   int64_t compress_ratio = 0;
-  int64_t kv_source = -1;         // layer id whose compressed rows are read; -1: none
-  int64_t index_source = -1;      // layer id whose selection is used; -1: none
-  int64_t kv_source_index = -1;   // position of kv_source in kv_source_layer_ids
+  int64_t kv_source = -1;        // layer id whose compressed rows are read; -1: none
+  int64_t index_source = -1;     // layer id whose selection is used; -1: none
+  int64_t kv_source_index = -1;  // position of kv_source in kv_source_layer_ids
   bool publishes_candidates = false;
   bool uses_candidates = false;
-  int64_t engram_index = -1;      // position in engram_layer_ids; -1: no Engram
+  int64_t engram_index = -1;  // position in engram_layer_ids; -1: no Engram
 };
 
 struct ModelConfig {
@@ -115,7 +116,29 @@ struct ModelConfig {
   }
 };
 
+// Limits on what a config may ask for: several times the released sizes, and small enough that no
+// product of them overflows and no catalogue of tensors grows beyond memory.
 inline constexpr uint64_t kConfigBytesMax = uint64_t{1} << 20;
+inline constexpr int64_t kVocabSizeMax = int64_t{1} << 22;  // tokens
+inline constexpr int64_t kDimensionMax = int64_t{1} << 17;  // any row length
+inline constexpr int64_t kLayerCountMax = 1024;
+inline constexpr int64_t kHeadCountMax = 1024;
+inline constexpr int64_t kExpertCountMax = 4096;
+inline constexpr int64_t kContextTokensMax = int64_t{1} << 24;
+inline constexpr int64_t kWindowTokensMax = int64_t{1} << 16;
+inline constexpr int64_t kSelectedRowsMax = int64_t{1} << 16;  // index_topk
+inline constexpr int64_t kCandidateBlocksMax = int64_t{1} << 20;
+inline constexpr int64_t kCandidateBlockRowsMax = 4096;
+inline constexpr int64_t kStreamCountMax = 16;  // hc_mult
+inline constexpr int64_t kSinkhornItersMax = 1000;
+inline constexpr int64_t kEngramRowsMax = int64_t{1} << 33;  // rows of one table
+inline constexpr int64_t kEngramNgramMax = 8;                // tokens
+inline constexpr int64_t kEngramHeadCountMax = 64;
+inline constexpr int64_t kDraftStageCountMax = 16;
+inline constexpr int64_t kDraftBlockTokensMax = 64;
+inline constexpr int64_t kPatchSizeMax = 256;  // pixels
+inline constexpr int64_t kDownsampleRatioMax = 16;
+inline constexpr int64_t kModelTensorsMax = int64_t{1} << 20;
 
 // Parses and validates config.json text; `what` names it in errors. Every size is bounded, every
 // relation that the kernels rely on is checked (dimensions multiples of 32, sources ascending and
