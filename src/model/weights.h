@@ -1,5 +1,6 @@
 // One table of tensor names, shapes and dtypes from the config alone (architecture.md 2.2), and
-// the binding of a checkpoint's tensors to fields. Nothing is copied or dequantized: every Weight
+// the binding of a checkpoint's tensors to fields. Nothing is dequantized, and nothing is copied
+// but tensors whose place in the file breaks the alignment of their elements: everything else
 // points into the mapped file.
 #pragma once
 
@@ -9,6 +10,8 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "core/result.h"
+#include "core/tensor.h"
 #include "kernels/kernels.h"
 #include "model/config.h"
 
@@ -26,7 +29,8 @@ struct TensorSpec {
   int64_t parameters = 0;  // logical elements; 0 for scale tensors
 };
 
-// Every tensor of the checkpoint, in a fixed order.
+// Every tensor of the complete checkpoint in a fixed order: backbone, draft stages (mtp.*) where
+// num_nextn_predict_layers > 0, and vision tensors where vision.num_hidden_layers > 0.
 std::vector<TensorSpec> TensorCatalogue(const ModelConfig& config);
 int64_t TensorBytes(const TensorSpec& spec);
 
@@ -107,10 +111,17 @@ struct ModelWeights {
   Weight head;                     // BF16 [vocab, hidden]
   std::span<const uint16_t> norm;  // [hidden]
   std::vector<LayerWeights> layers;
+  // Copies of BF16 and F32 tensors that lie at odd addresses; other fields may point into them.
+  std::vector<AlignedBytes> realigned;
 };
 
+// The released file has no such tensor; small checkpoints of other writers have a few. More than
+// this is refused, because it would double the memory of the model.
+inline constexpr uint64_t kRealignedBytesMax = uint64_t{256} << 20;
+
 // Checks every tensor of the checkpoint against the catalogue (missing, extra, dtype, shape) and
-// binds the text backbone. The weights live as long as the checkpoint.
+// binds the text backbone. The weights live as long as the checkpoint. Errors name the tensor, its
+// file, what was expected and what was found; missing and extra ones are counted and listed.
 Result<ModelWeights> BindWeights(const ModelConfig& config, const Checkpoint& checkpoint);
 
 }  // namespace minke
