@@ -129,6 +129,8 @@ const std::vector<Planted>& PlantedTexts() {
       {"src/model/a.cc", "banned-call", "  std::exit(1);\n", "  loop.exit(1);\n"},
       {"src/model/a.cc", "banned-call", "  abort();\n", "  int abort_count = 0;\n"},
       {"src/model/a.cc", "banned-call", "  auto p = new int;\n", "  auto p = renew(3);\n"},
+      {"src/model/a.cc", "banned-call", "  a(new A);\n",
+       "  return std::unique_ptr<A>(new A(1));\n"},
       {"src/model/a.cc", "banned-call", "  delete p;\n", "  A(const A&) = delete;\n"},
       {"src/apps/a.cc", "banned-call", "  void* p = malloc(3);\n", "  printf(\"fine here\");\n"},
       {"src/model/a.cc", "banned-call", "  std::shared_ptr<int> p;\n",
