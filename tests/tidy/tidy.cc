@@ -315,7 +315,13 @@ void Checker::CheckBanned(size_t line, std::string_view code) {
     Add(line, "using-namespace", "name what you use");
   }
   if (!StartsWith(path_, "src/")) return;
-  if (!StartsWith(path_, "src/core/tensor.")) CheckRows(line, code, kBannedMemory);
+  if (!StartsWith(path_, "src/core/tensor.")) {
+    // A wrapped line is read together with the one before it, so that its owner is seen.
+    const bool wrapped = line > 1 && StartsWith(Trim(code), "new ");
+    const std::string joined =
+        (wrapped ? std::string(Trim(code_lines_[line - 2])) : std::string()) + std::string(code);
+    CheckRows(line, joined, kBannedMemory);
+  }
   const bool may_print = StartsWith(path_, "src/apps/") || path_ == "src/core/result.cc";
   if (!may_print) CheckRows(line, code, kBannedBelowApps);
 }
