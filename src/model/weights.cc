@@ -243,18 +243,6 @@ Status CheckNames(const std::vector<TensorSpec>& catalogue, const Checkpoint& ch
   return Fail(message + "; config.json and the weights must be of one model");
 }
 
-Status CheckTensors(const std::vector<TensorSpec>& catalogue, const Checkpoint& checkpoint) {
-  TRY_STATUS(CheckNames(catalogue, checkpoint));
-  for (const TensorSpec& spec : catalogue) {
-    const TensorView& tensor = *checkpoint.Find(spec.name);
-    if (tensor.dtype == spec.dtype && tensor.shape == spec.shape) continue;
-    return Fail(fmt::format("{}: tensor \"{}\" must be {} {} by config.json, but it is {} {}",
-                            tensor.file, spec.name, DTypeName(spec.dtype), ShapeText(spec.shape),
-                            DTypeName(tensor.dtype), ShapeText(tensor.shape)));
-  }
-  return {};
-}
-
 // ---- binding ---------------------------------------------------------------------------------
 
 // Turns names into fields. REQUIRES: CheckTensors passed, so every name exists with its shape.
@@ -428,8 +416,21 @@ int64_t TensorBytes(const TensorSpec& spec) {
   return bytes;
 }
 
+Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
+  const std::vector<TensorSpec> catalogue = TensorCatalogue(config);
+  TRY_STATUS(CheckNames(catalogue, checkpoint));
+  for (const TensorSpec& spec : catalogue) {
+    const TensorView& tensor = *checkpoint.Find(spec.name);
+    if (tensor.dtype == spec.dtype && tensor.shape == spec.shape) continue;
+    return Fail(fmt::format("{}: tensor \"{}\" must be {} {} by config.json, but it is {} {}",
+                            tensor.file, spec.name, DTypeName(spec.dtype), ShapeText(spec.shape),
+                            DTypeName(tensor.dtype), ShapeText(tensor.shape)));
+  }
+  return {};
+}
+
 Result<ModelWeights> BindWeights(const ModelConfig& config, const Checkpoint& checkpoint) {
-  TRY_STATUS(CheckTensors(TensorCatalogue(config), checkpoint));
+  TRY_STATUS(CheckTensors(config, checkpoint));
   return Binder(config, checkpoint).Bind();
 }
 

@@ -119,9 +119,12 @@ struct ModelWeights {
 // this is refused, because it would double the memory of the model.
 inline constexpr uint64_t kRealignedBytesMax = uint64_t{256} << 20;
 
-// Checks every tensor of the checkpoint against the catalogue (missing, extra, dtype, shape) and
-// binds the text backbone. The weights live as long as the checkpoint. Errors name the tensor, its
-// file, what was expected and what was found; missing and extra ones are counted and listed.
+// Checks every tensor of the checkpoint against the catalogue: missing, extra, dtype, shape. Errors
+// name the tensor, its file, what was expected and what was found; missing and extra ones are
+// counted and listed. A checkpoint whose tensors lie at odd addresses passes here.
+Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// CheckTensors(), and then binds the text backbone. The weights live as long as the checkpoint.
 Result<ModelWeights> BindWeights(const ModelConfig& config, const Checkpoint& checkpoint);
 
 }  // namespace minke
