@@ -11,7 +11,8 @@ minke_library(checkpoint
   DEPS minke_core)
 minke_library(text
   SOURCES utf8.cc tokenizer_splitter.cc tokenizer_bpe.cc tokenizer_file.cc tokenizer.cc
-    compressed_vocabulary.cc chat_request.cc chat_encoding.cc output_parser.cc
+    compressed_vocabulary.cc request_fields.cc chat_tools.cc chat_request.cc prompt_writer.cc chat_encoding.cc
+    output_parser.cc
   DEPS minke_core PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 minke_library(model
   SOURCES config.cc weights.cc state.cc forward.cc hyper_connections.cc window_kv.cc
@@ -26,7 +27,9 @@ minke_library(engine
 
 if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/src/apps/main.cc)
   minke_program(minke
-    SOURCES cpu_check.cc main.cc
+    SOURCES cpu_check.cc main.cc flags.cc common.cc terminal.cc interrupts.cc chat_input.cc
+      conversation.cc chat_command.cc generate_command.cc inspect_command.cc logits_command.cc
+      tokenize_command.cc
     DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
       minke_engine)
 endif()

@@ -65,8 +65,6 @@ struct EncodeOptions {
   bool drop_thinking = false;
   bool add_default_bos_token = true;
   ToolChoice tool_choice;
-  // The literal image placeholder in any text: plain text, or refused as the official encoder does.
-  bool refuse_image_placeholder = false;
   // Refuse replayed assistant turns without reasoning_content once tools are in use, as the hosted
   // service does (serving.md 1.4).
   bool require_reasoning_content = false;

@@ -62,8 +62,8 @@ class CompletionParser {
     if (!rest_.empty()) return Refuse("Unexpected content at end");
     for (const std::string_view token :
          {kBosToken, kEosToken, kThinkStartToken, kThinkEndToken, kDsmlToken}) {
-      for (const std::string& text : {parsed_.content, parsed_.reasoning_content}) {
-        if (text.find(token) != std::string::npos) {
+      for (const std::string* text : {&parsed_.content, &parsed_.reasoning_content}) {
+        if (text->find(token) != std::string::npos) {
           return Refuse(fmt::format("Unexpected special token '{}' in content", token));
         }
       }
