@@ -47,7 +47,7 @@ struct BannedRow {
   std::string_view instead;
 };
 // Below src/apps nothing prints or ends the process (CONVENTIONS.md 14).
-constexpr std::array<BannedRow, 15> kBannedBelowApps = {{
+constexpr std::array<BannedRow, 16> kBannedBelowApps = {{
     {"printf", true, "return a Result"},
     {"fprintf", true, "return a Result"},
     {"puts", true, "return a Result"},
@@ -63,6 +63,7 @@ constexpr std::array<BannedRow, 15> kBannedBelowApps = {{
     {"abort", true, "use CHECK()"},
     {"terminate", true, "use CHECK()"},
     {"assert", true, "use CHECK() or DCHECK()"},
+    {"random_device", false, "take a seed; only a program may choose one"},
 }};
 // Memory has owners (CONVENTIONS.md 16, 17).
 constexpr std::array<BannedRow, 8> kBannedMemory = {{
@@ -76,7 +77,7 @@ constexpr std::array<BannedRow, 8> kBannedMemory = {{
     {"shared_ptr", false, "name one owner"},
 }};
 // Missing on one of the two compilers, or against determinism (CONVENTIONS.md 4, 11, 12, 20).
-constexpr std::array<BannedRow, 11> kBannedEverywhere = {{
+constexpr std::array<BannedRow, 10> kBannedEverywhere = {{
     {"std::format", false, "use fmt::format"},
     {"std::expected", false, "use Result"},
     {"std::views", false, "clang 14 lacks it"},
@@ -87,7 +88,6 @@ constexpr std::array<BannedRow, 11> kBannedEverywhere = {{
     {"std::async", false, "use ThreadPool"},
     {"rand", true, "use a seeded generator"},
     {"srand", true, "use a seeded generator"},
-    {"random_device", false, "use a seeded generator"},
 }};
 
 bool IsWordChar(char c) {
