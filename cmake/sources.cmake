@@ -4,7 +4,7 @@ minke_library(core
   DEPS Threads::Threads PkgConfig::FMT)
 minke_library(kernels
   SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc sparse_attention.cc
-    elementwise.cc quantize.cc
+    elementwise.cc quantize.cc selection.cc
   DEPS minke_core PkgConfig::HWY)
 minke_library(checkpoint
   SOURCES safetensors.cc

@@ -1,5 +1,12 @@
+// The two tables and the choice of the SIMD target.
+#include <cstdlib>
+#include <string_view>
+
+#include <hwy/highway.h>
+
 #include "kernels/kernels.h"
 #include "kernels/reference.h"
+#include "kernels/simd.h"
 
 namespace minke {
 
@@ -28,11 +35,75 @@ const Kernels& ReferenceKernels() {
   return kTable;
 }
 
-const Kernels& FastKernels() {
-  return ReferenceKernels();
+namespace simd {
+
+const char* ForceTarget(std::string_view name) {
+  hwy::SetSupportedTargetsForTest(0);  // back to what the processor has
+  const int64_t available = hwy::SupportedTargets() & HWY_TARGETS;
+  for (int64_t left = available; left != 0; left &= left - 1) {
+    const int64_t target = left & -left;
+    if (name == hwy::TargetName(target)) hwy::SetSupportedTargetsForTest(target);
+  }
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  return RunningTarget();
 }
+
+namespace {
+
+// The table behind SIMD: entries that it does not name spend their time in exp and log, whose
+// one float32 definition both tables share, or are too small to matter.
+Kernels MakeTable() {
+  Kernels table = ReferenceKernels();
+  table.name = "simd";
+  table.matmul = Matmul;
+  table.round_bf16 = RoundBf16Rows;
+  table.quantize_q8 = QuantizeQ8;
+  table.quantize_q4i = QuantizeQ4I;
+  table.rms_norm = RmsNorm;
+  table.rope = Rope;
+  table.hc_mix = HcMix;
+  table.hc_collapse = HcCollapse;
+  table.hc_expand = HcExpand;
+  table.index_scores = IndexScores;
+  table.select_candidates = SelectCandidates;
+  table.select_topk = SelectTopk;
+  table.sparse_attention = SparseAttention;
+  table.moe_combine = MoeCombine;
+  table.engram_write = EngramWrite;
+  return table;
+}
+
+}  // namespace
+
+const Kernels& TableFor(std::string_view name) {
+  if (name == "reference") return ReferenceKernels();
+  static const Kernels kTable = MakeTable();
+  ForceTarget(name);
+  return kTable;
+}
+
+}  // namespace simd
+
+namespace {
+
+// MINKE_TARGET is read once: a table in use must not change under its user.
+const Kernels& ChosenTable() {
+  static const Kernels& kTable = []() -> const Kernels& {
+    const char* name = std::getenv("MINKE_TARGET");
+    return simd::TableFor(name == nullptr ? "" : name);
+  }();
+  return kTable;
+}
+
+}  // namespace
+
+const Kernels& FastKernels() {
+  return ChosenTable();
+}
+
 const char* FastTargetName() {
-  return "reference";
+  const Kernels& table = ChosenTable();
+  return &table == &ReferenceKernels() ? table.name : simd::RunningTarget();
 }
 
 }  // namespace minke
