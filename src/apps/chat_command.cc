@@ -1,0 +1,214 @@
+// minke chat: a conversation in the terminal, or one question per line from a pipe.
+#include <iostream>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "apps/chat_input.h"
+#include "apps/commands.h"
+#include "apps/common.h"
+#include "apps/conversation.h"
+#include "apps/interrupts.h"
+#include "apps/terminal.h"
+#include "text/utf8.h"
+
+namespace minke {
+namespace {
+
+constexpr const char* kHelp =
+    "  /reset   forget the conversation and start a new one\n"
+    "  /stats   tokens, speed and memory of this conversation\n"
+    "  /help    this list\n"
+    "  /exit    leave (also Ctrl-D, or Ctrl-C twice)\n"
+    "  Ctrl-C   stop the answer; what was written of it stays in the conversation\n"
+    "  A backslash at the end of a line continues the question on the next.\n";
+
+class Chat {
+ public:
+  Chat(const Engine& engine, Interrupts& interrupts, const ChatFlags& flags)
+      : engine_(engine),
+        interrupts_(interrupts),
+        input_(interrupts),
+        conversation_(engine, flags.system, MakeChatOptions(flags.thinking, flags.effort)),
+        max_tokens_(flags.max_tokens),
+        seed_(flags.seed),
+        sampling_(flags.sampling) {
+    sampling_.seed = ChooseSeed(seed_);
+  }
+
+  Status Run();
+
+ private:
+  void Greet() const;
+  // False to leave.
+  bool RunCommand(const std::string& command);
+  void Ask(const std::string& question);
+  void PrintTurn(const GenerationResult& result) const;
+  void PrintStats() const;
+
+  const Engine& engine_;
+  Interrupts& interrupts_;
+  ChatInput input_;
+  Conversation conversation_;
+  int64_t max_tokens_;
+  std::optional<uint64_t> seed_;
+  SamplingOptions sampling_;
+  GenerationResult last_;
+  bool failed_ = false;
+};
+
+void Chat::Greet() const {
+  if (!input_.interactive()) return;
+  std::cout << fmt::format(
+      "{}\nContext: {} tokens, {:g} cache bytes per token. /help lists the commands.\n\n",
+      engine_.info().description, engine_.info().context_tokens_max,
+      engine_.info().kv_bytes_per_token);
+}
+
+Status Chat::Run() {
+  Greet();
+  bool leaving = false;
+  while (true) {
+    interrupts_.Take();  // a Ctrl-C that came after the answer had ended
+    const ChatInput::Line line = TRY(input_.Read());
+    if (line.kind == ChatInput::Kind::kEnd) {
+      if (input_.interactive()) std::cout << '\n';
+      break;
+    }
+    if (line.kind == ChatInput::Kind::kInterrupt) {
+      std::cout << '\n';
+      if (leaving) break;
+      leaving = true;
+      std::cout << "(Ctrl-C again, Ctrl-D or /exit leaves)\n" << std::flush;
+      continue;
+    }
+    leaving = false;
+    if (line.text.find_first_not_of(" \t\r\n") == std::string::npos) continue;
+    if (line.text.front() == '/') {
+      if (!RunCommand(line.text)) break;
+    } else {
+      Ask(LossyUtf8(line.text));
+    }
+  }
+  if (failed_ && !input_.interactive()) return Fail("Not every question could be answered.");
+  return {};
+}
+
+bool Chat::RunCommand(const std::string& command) {
+  if (command == "/exit" || command == "/quit") return false;
+  if (command == "/reset") {
+    conversation_.Reset();
+    last_ = {};
+    // The same question again is to get another answer, unless a seed was asked for.
+    sampling_.seed = ChooseSeed(seed_);
+    std::cout << "(a new conversation)\n" << std::flush;
+  } else if (command == "/stats") {
+    PrintStats();
+  } else if (command == "/help") {
+    std::cout << kHelp << std::flush;
+  } else {
+    std::cout << "There is no command " << EscapeForTerminal(command) << ". These exist:\n"
+              << kHelp << std::flush;
+  }
+  return true;
+}
+
+void Chat::Ask(const std::string& question) {
+  std::atomic<bool> cancel = false;
+  StatusLine status;
+  AnswerPrinter printer;
+  GenerationOptions options;
+  options.sampling = sampling_;
+  options.max_tokens = max_tokens_;
+  options.cancel = &cancel;
+  options.prefill_progress = [&](int64_t done, int64_t total) {
+    if (interrupts_.Take()) cancel = true;
+    status.ShowPrefill(done, total);
+  };
+  options.on_token = [&](const TokenEvent& event) {
+    if (interrupts_.Take()) cancel = true;
+    status.Clear();
+    printer.Print(event);
+  };
+  Result<GenerationResult> result = conversation_.Ask(question, options);
+  status.Clear();
+  printer.Finish();
+  if (!result) {
+    failed_ = true;
+    PrintError(result.error());
+    if (result.error().code == ErrorCode::kLimit) {
+      PrintNote("the question was not added to the conversation; /reset starts a new one.");
+    }
+    return;
+  }
+  last_ = std::move(result).value();
+  PrintTurn(last_);
+}
+
+void Chat::PrintTurn(const GenerationResult& result) const {
+  const bool colour = UseColour(STDOUT_FILENO);
+  std::string remark;
+  if (result.finish_reason == FinishReason::kCancelled) remark = "stopped; ";
+  if (result.context_full) {
+    remark = fmt::format("the context of {} tokens is full, /reset starts a new conversation; ",
+                         engine_.info().context_tokens_max);
+  } else if (result.finish_reason == FinishReason::kLength) {
+    remark = "cut at --max-tokens; ";
+  }
+  if (!input_.interactive()) {
+    if (result.context_full) PrintNote(remark.substr(0, remark.size() - 2) + ".");
+    std::cout << '\n' << std::flush;
+    return;
+  }
+  const auto drawn = static_cast<double>(result.ids.size());
+  const double rate = result.decode_seconds > 0 ? (drawn - 1) / result.decode_seconds : 0;
+  std::cout << fmt::format("{}({}{} tokens, {:.1f} tokens/s, {} of {} tokens of context){}\n\n",
+                           colour ? "\x1b[2m" : "", remark, result.ids.size(), rate,
+                           conversation_.token_count(), engine_.info().context_tokens_max,
+                           colour ? "\x1b[0m" : "")
+            << std::flush;
+}
+
+void Chat::PrintStats() const {
+  const SessionMemory memory = conversation_.session().memory();
+  const EngineInfo& info = engine_.info();
+  std::cout << fmt::format(
+      "  context    {} of {} tokens\n"
+      "  cache      {:g} bytes per token: {} bytes in use, {} held\n"
+      "  windows    {} bytes, whatever the length; all constant state {} bytes\n",
+      conversation_.token_count(), info.context_tokens_max, info.kv_bytes_per_token,
+      memory.used_bytes, memory.capacity_bytes, info.window_state_bytes, memory.constant_bytes);
+  if (last_.prompt_tokens > 0) {
+    const int64_t read = last_.prompt_tokens - last_.reused_tokens;
+    const auto drawn = static_cast<double>(last_.ids.size());
+    std::cout << fmt::format(
+        "  last turn  {} tokens read in {:.2f} s ({} were in the cache), {} written in {:.2f} s "
+        "({:.1f} tokens/s)\n",
+        read, last_.prefill_seconds, last_.reused_tokens, last_.ids.size(), last_.decode_seconds,
+        last_.decode_seconds > 0 ? (drawn - 1) / last_.decode_seconds : 0.0);
+  }
+  std::cout
+      << fmt::format(
+             "  model      {}\n  sampling   temperature {:g}, top-p {:g}, seed {}; {} threads, {} "
+             "kernels\n",
+             info.description, sampling_.temperature, sampling_.top_p, sampling_.seed, info.threads,
+             info.kernels)
+      << std::flush;
+}
+
+Status RunConversation(const ChatFlags& flags) {
+  Interrupts interrupts = TRY(Interrupts::Create());
+  const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model));
+  if (interrupts.Take()) return Fail(ErrorCode::kCancelled, "Stopped by Ctrl-C while loading.");
+  return Chat(*engine, interrupts, flags).Run();
+}
+
+}  // namespace
+
+int RunChat(const ChatFlags& flags) {
+  const Status status = RunConversation(flags);
+  return status ? kExitSuccess : PrintError(status.error());
+}
+
+}  // namespace minke

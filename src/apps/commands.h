@@ -1,0 +1,104 @@
+// The commands of the program: what their flags say, and what runs them. flags.cc fills the
+// structs from the command line, one file per command acts on them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "engine/engine.h"
+
+namespace minke {
+
+inline constexpr int kExitSuccess = 0;
+inline constexpr int kExitFailure = 1;  // the work could not be done
+inline constexpr int kExitUsage = 2;    // the command line is wrong
+
+// Limits of files named on the command line, in bytes.
+inline constexpr uint64_t kMessagesBytesMax = uint64_t{64} << 20;
+inline constexpr uint64_t kTokenFileBytesMax = uint64_t{64} << 20;
+inline constexpr uint64_t kTextFileBytesMax = uint64_t{256} << 20;
+
+// Room for an answer where nothing is said, as in the hosted service (serving.md 1.4).
+inline constexpr int64_t kAnswerTokensDefault = 8192;
+inline constexpr int64_t kThinkingAnswerTokensDefault = 65536;
+
+struct ModelFlags {
+  std::string model_dir;  // empty: DefaultModelDir()
+  int threads = 0;
+  std::string numerics = "official";
+  bool reference_artifacts = false;
+  std::string kernels = "default";
+  int64_t context = 0;
+  int64_t prefill_chunk = kPrefillChunkTokensDefault;
+};
+
+struct GenerateFlags {
+  ModelFlags model;
+  std::optional<std::string> prompt;    // a question, or with raw a text to continue
+  std::optional<std::string> messages;  // a file, "-" for standard input
+  bool raw = false;
+  std::string system;
+  std::string thinking;  // "on", "off", or empty: what the request says
+  std::string effort;
+  int64_t max_tokens = -1;  // -1: the defaults above
+  SamplingOptions sampling;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_tokens;
+  bool ignore_eos = false;
+  bool json = false;
+  bool stats = false;
+  std::string logits_out;
+};
+
+struct ChatFlags {
+  ModelFlags model;
+  std::string system;
+  std::string thinking;
+  std::string effort;
+  int64_t max_tokens = -1;
+  SamplingOptions sampling;
+  std::optional<uint64_t> seed;
+};
+
+struct TokenizeFlags {
+  std::string model_dir;
+  std::optional<std::string> text;
+  std::optional<std::string> file;
+  std::optional<std::string> chat;    // a messages file
+  std::optional<std::string> decode;  // ids, or a file of ids
+  std::string thinking;
+  std::string effort;
+  bool json = false;
+};
+
+struct InspectFlags {
+  std::string model_dir;
+  std::string config;  // config.json alone
+  bool json = false;
+};
+
+struct LogitsFlags {
+  ModelFlags model;
+  std::string tokens;
+  std::string out;
+  int64_t chunk = kPrefillChunkTokensDefault;  // 0: the whole prompt in one call
+  int64_t decode_from = -1;                    // -1: never
+  std::string dump;
+  bool json = false;
+};
+
+// Each returns an exit code and has said on stderr what went wrong.
+int RunGenerate(const GenerateFlags& flags);
+int RunChat(const ChatFlags& flags);
+int RunTokenize(const TokenizeFlags& flags);
+int RunInspect(const InspectFlags& flags);
+int RunLogits(const LogitsFlags& flags);
+
+// Parses the command line and runs the command.
+int RunCommandLine(int argc, const char* const* argv);
+
+}  // namespace minke

@@ -1,0 +1,45 @@
+// What several commands need: where the model is, how errors look, ids in files.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/commands.h"
+#include "core/json.h"
+#include "core/result.h"
+#include "engine/engine.h"
+
+namespace minke {
+
+// "minke: error: ..." in one line on stderr. Returns kExitFailure.
+int PrintError(const Error& error);
+// "minke: note: ..." in one line on stderr.
+void PrintNote(std::string_view sentence);
+
+// flag, or the variable MINKE_MODEL, or the mini model that comes with the program: two folders
+// above build/release/minke, or share/minke/models/mini beside an installed bin/.
+Result<std::string> FindModelDir(const std::string& flag);
+
+Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags);
+// Opens the engine and says on stderr what an engine warns of, and that weights are random.
+Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags);
+
+// Whole file, or standard input for "-"; more than limit_bytes is an error.
+Result<std::string> ReadInput(const std::string& path, uint64_t limit_bytes);
+
+// Token ids as a JSON array or separated by blanks. Errors name the index. An empty list, numbers
+// that are no integers and ids outside [0, vocab_size) are errors.
+Result<std::vector<int32_t>> ParseTokenIds(std::string_view text, std::string_view what,
+                                           int64_t vocab_size);
+
+ChatOptions MakeChatOptions(const std::string& thinking, const std::string& effort);
+
+Json JsonIds(std::span<const int32_t> ids);
+
+// A random seed where none was given: the one place of the program that is not repeatable.
+uint64_t ChooseSeed(const std::optional<uint64_t>& seed);
+
+}  // namespace minke
