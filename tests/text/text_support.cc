@@ -1,6 +1,8 @@
 #include "tests/text/text_support.h"
 
+#include <algorithm>
 #include <array>
+#include <ctime>
 
 #include "tests/support/golden.h"
 #include "text/utf8.h"
@@ -25,10 +27,17 @@ std::vector<int32_t> RecognisingIds(std::string_view prompt, const Tokenizer& to
     text.clear();
   };
   std::vector<int32_t> controls;
+  std::string first_bytes;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (tokenizer.IsControl(id)) controls.push_back(id);
+    if (!tokenizer.IsControl(id)) continue;
+    controls.push_back(id);
+    first_bytes += tokenizer.TokenBytes(id)[0];
   }
   while (!prompt.empty()) {
+    const size_t plain = std::min(prompt.find_first_of(first_bytes), prompt.size());
+    text += prompt.substr(0, plain);
+    prompt.remove_prefix(plain);
+    if (prompt.empty()) break;
     int32_t found = -1;
     for (const int32_t id : controls) {
       const std::string_view content = tokenizer.TokenBytes(id);
@@ -91,6 +100,24 @@ std::string RandomBytes(std::mt19937* generator, size_t bytes) {
   std::string text;
   for (size_t i = 0; i < bytes; ++i) text += static_cast<char>((*generator)() & 0xFF);
   return text;
+}
+
+double CpuSeconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+double SlowdownAllowed() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 20;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  return 20;
+#else
+  return 1;
+#endif
+#else
+  return 1;
+#endif
 }
 
 }  // namespace minke::testing

@@ -31,4 +31,9 @@ Json MustParse(std::string_view json);
 std::string RandomText(std::mt19937* generator, size_t characters);
 std::string RandomBytes(std::mt19937* generator, size_t bytes);
 
+// Processor seconds of this process, which other work on the machine does not stretch.
+double CpuSeconds();
+// By how much sanitizers may stretch a time limit.
+double SlowdownAllowed();
+
 }  // namespace minke::testing
