@@ -5,11 +5,10 @@ include(CMakePackageConfigHelpers)
 
 set(MINKE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Minke)
 
-install(TARGETS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_engine
+install(TARGETS minke_core minke_kernels minke_checkpoint minke_text minke_model
+  minke_engine
   EXPORT MinkeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET minke)
-  install(TARGETS minke RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+install(TARGETS minke RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # engine.h includes core/result.h by a path relative to itself.
 install(FILES src/engine/engine.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/minke)
 install(FILES src/core/result.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/minke/core)

@@ -25,11 +25,9 @@ minke_library(engine
   SOURCES chat_prompt.cc engine.cc generation.cc model_loader.cc sampler.cc
   DEPS minke_core minke_model minke_text)
 
-if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/src/apps/main.cc)
-  minke_program(minke
-    SOURCES cpu_check.cc main.cc flags.cc common.cc terminal.cc interrupts.cc chat_input.cc
-      conversation.cc chat_command.cc generate_command.cc inspect_command.cc logits_command.cc
-      tokenize_command.cc
-    DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
-      minke_engine)
-endif()
+minke_program(minke
+  SOURCES cpu_check.cc main.cc flags.cc common.cc terminal.cc interrupts.cc chat_input.cc
+    conversation.cc chat_command.cc generate_command.cc inspect_command.cc logits_command.cc
+    tokenize_command.cc
+  DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
+    minke_engine)

@@ -23,17 +23,17 @@ using JsonObject = std::vector<JsonMember>;  // in input order; duplicate keys a
 
 class Json {
  public:
-  Json() = default;  // null
-  Json(std::nullptr_t) {}                                         // NOLINT(google-explicit-constructor)
-  Json(bool value) : value_(value) {}                             // NOLINT
-  Json(int value) : value_(static_cast<int64_t>(value)) {}        // NOLINT
-  Json(int64_t value) : value_(value) {}                          // NOLINT
-  Json(uint64_t value) : value_(value) {}                         // NOLINT
-  Json(double value) : value_(value) {}                           // NOLINT
-  Json(const char* value) : value_(std::string(value)) {}         // NOLINT
-  Json(std::string value) : value_(std::move(value)) {}           // NOLINT
-  Json(JsonArray value) : value_(std::move(value)) {}             // NOLINT
-  Json(JsonObject value) : value_(std::move(value)) {}            // NOLINT
+  Json() = default;                                         // null
+  Json(std::nullptr_t) {}                                   // NOLINT
+  Json(bool value) : value_(value) {}                       // NOLINT
+  Json(int value) : value_(static_cast<int64_t>(value)) {}  // NOLINT
+  Json(int64_t value) : value_(value) {}                    // NOLINT
+  Json(uint64_t value) : value_(value) {}                   // NOLINT
+  Json(double value) : value_(value) {}                     // NOLINT
+  Json(const char* value) : value_(std::string(value)) {}   // NOLINT
+  Json(std::string value) : value_(std::move(value)) {}     // NOLINT
+  Json(JsonArray value) : value_(std::move(value)) {}       // NOLINT
+  Json(JsonObject value) : value_(std::move(value)) {}      // NOLINT
 
   // Out of line: inlined moves of the variant make g++ 12 warn of members that no path reads.
   Json(const Json& other);

@@ -14,7 +14,9 @@ namespace minke {
 // bf16 <-> float32. Encoding rounds to nearest even; NaN stays NaN (quiet).
 float DecodeBf16(uint16_t bits);
 uint16_t EncodeBf16(float value);
-inline float RoundBf16(float value) { return DecodeBf16(EncodeBf16(value)); }
+inline float RoundBf16(float value) {
+  return DecodeBf16(EncodeBf16(value));
+}
 
 // E4M3FN (OCP): max +-448, no infinity, 0x7F and 0xFF are NaN. Encoding saturates to +-448 and
 // rounds to nearest even.
@@ -47,10 +49,14 @@ enum class RowFormat : uint8_t {
 
 constexpr int64_t RowBytes(RowFormat format, int64_t channels) {
   switch (format) {
-    case RowFormat::kF32: return channels * 4;
-    case RowFormat::kFp8Group32: return channels + channels / 32;
-    case RowFormat::kFp4Group16: return channels / 2 + channels / 16;
-    case RowFormat::kFp4Group32: return channels / 2 + channels / 32;
+    case RowFormat::kF32:
+      return channels * 4;
+    case RowFormat::kFp8Group32:
+      return channels + channels / 32;
+    case RowFormat::kFp4Group16:
+      return channels / 2 + channels / 16;
+    case RowFormat::kFp4Group32:
+      return channels / 2 + channels / 32;
   }
   return 0;
 }

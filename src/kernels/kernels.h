@@ -3,7 +3,8 @@
 // They give the same bits. Kernels know no layer and no config: shapes come in as arguments.
 //
 // Activations are float32 in memory. Where the model's contract says bf16, the values are rounded
-// to bf16 (round_bf16 = true) and merely stored in 32 bits; diagnostic modes leave the rounding out.
+// to bf16 (round_bf16 = true) and merely stored in 32 bits; diagnostic modes leave the rounding
+// out.
 //
 // Canonical sum. Every dot product and every sum of squares over n elements is eight partial sums,
 // lane l taking elements l, l+8, l+16, ... in ascending order by fused multiply-add from +0, then
@@ -101,9 +102,8 @@ struct Kernels {
   // pre, post: [T, hc_mult]; comb: [T, hc_mult * hc_mult], comb[j * hc_mult + k] = weight from
   // source stream j to target stream k. norm_eps is the 1e-20 of the statistic; hc_eps the 1e-6.
   void (*hc_mix)(View<const float> streams, const Weight& fn, std::span<const float> base,
-                 std::span<const float> scale, int64_t sinkhorn_iters, float norm_eps,
-                 float hc_eps, View<float> pre, View<float> post, View<float> comb,
-                 ThreadPool& pool);
+                 std::span<const float> scale, int64_t sinkhorn_iters, float norm_eps, float hc_eps,
+                 View<float> pre, View<float> post, View<float> comb, ThreadPool& pool);
 
   // u[i] = sum_c pre[c] * X[c, i], c ascending, fp32 multiply and add, then bf16 if round_bf16
   // (3.3). streams: [T, hc_mult * d]; pre: [T, hc_mult]; u: [T, d].
@@ -132,8 +132,8 @@ struct Kernels {
   // The candidate pool of one query (4.5): 1 in kept for every kept block of block_size rows.
   // Keeps min(topk_blocks, blocks) blocks by maximal score, the block of the last row always;
   // equal scores: the lower block wins. scores: the visible rows; kept: [ceil(rows/block_size)].
-  void (*select_candidates)(std::span<const float> scores, int64_t block_size,
-                            int64_t topk_blocks, std::span<uint8_t> kept);
+  void (*select_candidates)(std::span<const float> scores, int64_t block_size, int64_t topk_blocks,
+                            std::span<uint8_t> kept);
 
   // The min(rows, k) best rows ascending, -1 behind them; equal scores (-0 = +0): the lower row
   // wins (4.5). kept: empty, or the blocks outside of which rows do not count. Rows of score
