@@ -3,8 +3,8 @@ minke_library(core
   SOURCES result.cc tensor.cc thread_pool.cc file.cc json.cc numeric_formats.cc
   DEPS Threads::Threads PkgConfig::FMT)
 minke_library(kernels
-  SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc sparse_attention.cc
-    elementwise.cc quantize.cc selection.cc
+  SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc weight_decoding.cc
+    sparse_attention.cc elementwise.cc quantize.cc selection.cc
   DEPS minke_core PkgConfig::HWY)
 minke_library(checkpoint
   SOURCES safetensors.cc

@@ -71,16 +71,6 @@ float GroupMaximum(std::span<const float> group, float floor) {
 
 }  // namespace
 
-float DecodeBf16(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
-
-uint16_t EncodeBf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & ~kSignBit) > kInfinityBits) return 0x7FC0;  // one NaN, whatever its payload was
-  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
-
 // The seven magnitude bits moved to the top of the float32 mantissa are the value times 2^-120,
 // also for subnormals, because both formats count exponents the same way.
 float DecodeE4M3(uint8_t bits) {
@@ -102,12 +92,6 @@ uint8_t EncodeE4M3(float value) {
   }
   const uint32_t rounded = (bits & ~kSignBit) + 0x7FFFF + ((bits >> 20) & 1);
   return sign | static_cast<uint8_t>((rounded >> 20) - ((127 - 7) << 3));
-}
-
-float DecodeUe8m0(uint8_t bits) {
-  if (bits == 255) return std::numeric_limits<float>::quiet_NaN();
-  if (bits == 0) return 0x1p-127f;  // below the normal numbers of float32
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 23);
 }
 
 uint8_t EncodeUe8m0(float power_of_two) {

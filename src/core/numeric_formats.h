@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace minke {
@@ -12,8 +13,14 @@ namespace minke {
 // ---- scalars -------------------------------------------------------------------------------
 
 // bf16 <-> float32. Encoding rounds to nearest even; NaN stays NaN (quiet).
-float DecodeBf16(uint16_t bits);
-uint16_t EncodeBf16(float value);
+inline float DecodeBf16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+inline uint16_t EncodeBf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FC0;  // one NaN, whatever its payload was
+  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
 inline float RoundBf16(float value) {
   return DecodeBf16(EncodeBf16(value));
 }
@@ -23,8 +30,11 @@ inline float RoundBf16(float value) {
 float DecodeE4M3(uint8_t bits);
 uint8_t EncodeE4M3(float value);
 
-// UE8M0: 2^(b - 127); 255 is NaN.
-float DecodeUe8m0(uint8_t bits);
+// UE8M0: 2^(b - 127); 255 is NaN. Code 0 lies below the normal numbers of float32.
+inline float DecodeUe8m0(uint8_t bits) {
+  if (bits == 255) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>(bits == 0 ? 0x00400000u : static_cast<uint32_t>(bits) << 23);
+}
 // The code of a power of two. REQUIRES: value is one, within 2^-127 .. 2^127.
 uint8_t EncodeUe8m0(float power_of_two);
 

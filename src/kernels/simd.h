@@ -33,10 +33,20 @@ struct DotTileArguments {
   int64_t y_stride = 0;
 };
 void DotTile(const DotTileArguments& arguments);
+void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
+
+// weight_decoding.cc
+// Floats of inputs [begin, begin + count) of weight row `row`. REQUIRES: begin is a multiple of 32
+// and the format is not kF32, which needs no decoding.
+using DecodeWeightsFunction = void (*)(const Weight& w, int64_t row, int64_t begin, int64_t count,
+                                       float* out);
+// The decoder of the running target, to be asked for once a product.
+DecodeWeightsFunction WeightDecoder();
 // Decodes packed rows (none null) to consecutive rows of `channels` floats.
 void DecodeRows(RowFormat format, std::span<const std::byte* const> packed, int64_t channels,
                 float* out);
-void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
+// matmul of one row. REQUIRES: FP8 or FP4 weights, w.cols a multiple of 32.
+void MatmulOneRow(const float* x, const Weight& w, float* y, ThreadPool& pool);
 
 // quantize.cc
 void RoundBf16Rows(View<float> values, ThreadPool& pool);

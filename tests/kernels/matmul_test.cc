@@ -113,6 +113,37 @@ TEST(Matmul, EveryScaleCode) {
   }
 }
 
+// One row takes a way of its own, which scales the inputs: no input may overflow or lose bits.
+TEST(Matmul, OneRowOfExtremeInputs) {
+  std::mt19937 random(10);
+  ThreadPool pool(1);
+  const float extremes[] = {1e30f,
+                            -3e38f,
+                            1e-40f,
+                            -1e-45f,
+                            1e-30f,
+                            0.0f,
+                            std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()};
+  for (const WeightFormat format : kFormats) {
+    for (const uint8_t scale : {0, 6, 7, 8, 60, 127, 134, 135, 200, 254}) {
+      for (const float extreme : extremes) {
+        TestWeight weight(format, 27, 96, random);
+        for (uint8_t& code : weight.scales) code = scale;
+        TestMatrix x(1, 96);
+        x.Randomize(random);
+        for (int64_t i = 0; i < 96; i += 5) x.view().Row(0)[i] *= extreme;
+        TestMatrix expected(1, 27);
+        TestMatrix found(1, 27);
+        ReferenceKernels().matmul(x.view(), weight.weight, expected.view(), pool);
+        FastKernels().matmul(x.view(), weight.weight, found.view(), pool);
+        EXPECT_TRUE(SameBits(expected.view(), found.view()))
+            << static_cast<int>(format) << " " << int{scale} << " " << extreme;
+      }
+    }
+  }
+}
+
 // A batch is its rows: no row may depend on how many others there are.
 TEST(Matmul, ARowAloneEqualsTheRowInABatch) {
   std::mt19937 random(7);

@@ -1,0 +1,359 @@
+// Reading FP8, FP4 and BF16 as stored: weights and cache rows to float32, and the product of one
+// row with FP8 or FP4 weights, which is little else than decoding.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <vector>
+
+#include "core/result.h"
+#include "kernels/reference.h"
+#include "kernels/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/weight_decoding.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace minke::simd::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::FixedTag<float, reference::kLanes>;
+using V = hn::Vec<D>;
+constexpr int64_t kLanes = reference::kLanes;
+constexpr int64_t kGroup = reference::kScaleGroup;
+constexpr int64_t kOutputBlock = 8;  // outputs of one row computed together
+
+// The seven magnitude bits of an E4M3 code at the top of the float32 mantissa are the value times
+// 2^-120, subnormals included.
+constexpr int kPatternShift = 20;
+constexpr float kPatternScale = 0x1p120f;
+
+// Eight codes as floats, times 2^-120. NaN codes are the caller's business.
+HWY_INLINE V LoadPatterns(const uint8_t* codes) {
+  const hn::Rebind<int8_t, D> d8;
+  const hn::Rebind<int32_t, D> d32;
+  const auto wide = hn::PromoteTo(d32, hn::LoadU(d8, reinterpret_cast<const int8_t*>(codes)));
+  const auto mask = hn::Set(d32, static_cast<int32_t>(0x87F00000u));
+  return hn::BitCast(D(), hn::And(hn::ShiftLeft<kPatternShift>(wide), mask));
+}
+
+// Patterns of subnormal codes are subnormal floats, which some processors multiply slowly and
+// multiply-add at full speed. Adding -0 keeps every value and the sign of zero.
+HWY_INLINE V ScalePatterns(V patterns) {
+  return hn::MulAdd(patterns, hn::Set(D(), kPatternScale), hn::Set(D(), -0.0f));
+}
+
+HWY_INLINE bool HasNan(const uint8_t* codes) {
+  const hn::FixedTag<uint8_t, kGroup> d8;
+  const auto nan = hn::Set(d8, 0x7F);
+  return !hn::AllFalse(d8, hn::Eq(hn::And(hn::LoadU(d8, codes), nan), nan));
+}
+
+// One group of 32 E4M3 codes.
+HWY_INLINE void DecodeFp8Group(const uint8_t* codes, float scale, float* HWY_RESTRICT out) {
+  if (HWY_UNLIKELY(HasNan(codes))) {
+    for (int64_t i = 0; i < kGroup; ++i) out[i] = DecodeE4M3(codes[i]) * scale;
+    return;
+  }
+  // Not one multiplication by the product of both factors: that may be infinite.
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < kGroup; i += kLanes) {
+    const V value = ScalePatterns(LoadPatterns(codes + i));
+    hn::StoreU(hn::Mul(value, hn::Set(D(), scale)), D(), out + i);
+  }
+}
+
+// The four vectors of 32 E2M1 codes in 16 bytes, times 2^-120 like LoadPatterns. One table lookup
+// makes them the E4M3 codes of the same numbers, and both halves of a vector hold all of them, so
+// that one shuffle puts any eight at the tops of the 32-bit lanes.
+struct Fp4Group {
+  V vectors[kGroup / kLanes];
+};
+HWY_INLINE Fp4Group LoadFp4Patterns(const uint8_t* pairs) {
+  alignas(16) static constexpr std::array<uint8_t, 16> kE4M3OfE2M1 = {
+      0x00, 0x30, 0x38, 0x3C, 0x40, 0x44, 0x48, 0x4C,
+      0x80, 0xB0, 0xB8, 0xBC, 0xC0, 0xC4, 0xC8, 0xCC};
+  constexpr uint8_t kNone = 0x80;  // a zero byte
+  alignas(32) static constexpr std::array<uint8_t, 32> kFirstEight = {
+      kNone, kNone, kNone, 0,     kNone, kNone, kNone, 1,     kNone, kNone, kNone,
+      2,     kNone, kNone, kNone, 3,     kNone, kNone, kNone, 4,     kNone, kNone,
+      kNone, 5,     kNone, kNone, kNone, 6,     kNone, kNone, kNone, 7};
+  const hn::FixedTag<uint8_t, 32> d8;
+  const hn::Repartition<uint16_t, decltype(d8)> d16;
+  const hn::Rebind<int32_t, D> d32;
+  const auto table = hn::LoadDup128(d8, kE4M3OfE2M1.data());
+  const auto low_nibble = hn::Set(d8, 0x0F);
+  const auto bytes = hn::LoadDup128(d8, pairs);
+  const auto high_bits = hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, bytes)));
+  const auto even = hn::TableLookupBytes(table, hn::And(bytes, low_nibble));
+  const auto odd = hn::TableLookupBytes(table, hn::And(high_bits, low_nibble));
+  const auto first_half = hn::InterleaveLower(d8, even, odd);
+  const auto second_half = hn::InterleaveUpper(d8, even, odd);
+  const auto first_eight = hn::Load(d8, kFirstEight.data());
+  const auto next_eight = hn::Or(first_eight, hn::Set(d8, 8));  // a zero byte stays one
+  const auto mask = hn::Set(d32, static_cast<int32_t>(0x87F00000u));
+  const auto pattern = [&](auto half, auto shuffle) HWY_ATTR {
+    const auto tops = hn::BitCast(d32, hn::TableLookupBytesOr0(half, shuffle));
+    return hn::BitCast(D(), hn::And(hn::ShiftRight<24 - kPatternShift>(tops), mask));
+  };
+  return {{pattern(first_half, first_eight), pattern(first_half, next_eight),
+           pattern(second_half, first_eight), pattern(second_half, next_eight)}};
+}
+
+// One group of 32 E2M1 codes whose halves have the scales low and high.
+HWY_INLINE void DecodeFp4Group(const uint8_t* pairs, float low, float high,
+                               float* HWY_RESTRICT out) {
+  const Fp4Group group = LoadFp4Patterns(pairs);
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < kGroup / kLanes; ++i) {
+    const V value = ScalePatterns(group.vectors[i]);
+    hn::StoreU(hn::Mul(value, hn::Set(D(), i < 2 ? low : high)), D(), out + i * kLanes);
+  }
+}
+
+HWY_INLINE void DecodeBf16Span(const uint16_t* words, int64_t count, float* HWY_RESTRICT out) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const auto wide = hn::PromoteTo(d32, hn::LoadU(d16, words + i));
+    hn::StoreU(hn::BitCast(D(), hn::ShiftLeft<16>(wide)), D(), out + i);
+  }
+  for (; i < count; ++i) out[i] = DecodeBf16(words[i]);
+}
+
+// `count` E4M3 codes and their scales, one a group; the last group may be shorter.
+HWY_INLINE void DecodeFp8Span(const uint8_t* codes, const uint8_t* scales, int64_t count,
+                              float* HWY_RESTRICT out) {
+  int64_t i = 0;
+  for (; i + kGroup <= count; i += kGroup) {
+    DecodeFp8Group(codes + i, DecodeUe8m0(scales[i / kGroup]), out + i);
+  }
+  for (; i < count; ++i) out[i] = DecodeE4M3(codes[i]) * DecodeUe8m0(scales[i / kGroup]);
+}
+
+HWY_INLINE void DecodeFp4Span(const uint8_t* pairs, const uint8_t* scales, int64_t count,
+                              float* HWY_RESTRICT out) {
+  for (int64_t i = 0; i < count; i += kGroup) {
+    const float scale = DecodeUe8m0(scales[i / kGroup]);
+    DecodeFp4Group(pairs + i / 2, scale, scale, out + i);
+  }
+}
+
+void DecodeWeightsImpl(const Weight& w, int64_t row, int64_t begin, int64_t count,
+                       float* HWY_RESTRICT out) {
+  const auto* data = reinterpret_cast<const uint8_t*>(w.data);
+  const int64_t first = row * w.cols + begin;
+  const int64_t tiles = (w.cols + kGroup - 1) / kGroup;
+  switch (w.format) {
+    case WeightFormat::kF32:
+      break;  // used where it is, never decoded
+    case WeightFormat::kBf16:
+      DecodeBf16Span(reinterpret_cast<const uint16_t*>(data) + first, count, out);
+      break;
+    case WeightFormat::kFp8Tile32:
+      DecodeFp8Span(data + first, w.scales + row / kGroup * tiles + begin / kGroup, count, out);
+      break;
+    case WeightFormat::kFp4Group32:
+      DecodeFp4Span(data + first / 2, w.scales + row * tiles + begin / kGroup, count, out);
+      break;
+  }
+}
+
+// Compressed rows have a scale per 16 channels, so two scales a group of 32 codes.
+HWY_INLINE void DecodeFp4Group16Row(const uint8_t* packed, int64_t channels,
+                                    float* HWY_RESTRICT out) {
+  const uint8_t* scales = packed + channels / 2;
+  for (int64_t i = 0; i < channels; i += kGroup) {
+    DecodeFp4Group(packed + i / 2, DecodeE4M3(scales[i / 16]), DecodeE4M3(scales[i / 16 + 1]),
+                   out + i);
+  }
+}
+
+void DecodeRowsImpl(RowFormat format, std::span<const std::byte* const> packed, int64_t channels,
+                    float* out) {
+  for (const std::byte* row : packed) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(row);
+    if (format == RowFormat::kF32 || channels % kGroup != 0) {
+      DecodeRow(format, {row, static_cast<size_t>(RowBytes(format, channels))},
+                {out, static_cast<size_t>(channels)});
+    } else if (format == RowFormat::kFp4Group16) {
+      DecodeFp4Group16Row(bytes, channels, out);
+    } else if (format == RowFormat::kFp8Group32) {
+      DecodeFp8Span(bytes, bytes + channels, channels, out);
+    } else {
+      DecodeFp4Span(bytes, bytes + channels / 2, channels, out);
+    }
+    out += channels;
+  }
+}
+
+// ---- one row --------------------------------------------------------------------------------
+// A single row reads every weight once, so the decoded weights stay in registers. The products
+// and their order are those of the canonical sum.
+
+// sum += x * decoded over one group.
+HWY_INLINE V AddGroup(const float* x, const float* decoded, V sum) {
+  for (int64_t i = 0; i < kGroup; i += kLanes) {
+    sum = hn::MulAdd(hn::LoadU(D(), x + i), hn::LoadU(D(), decoded + i), sum);
+  }
+  return sum;
+}
+
+HWY_INLINE void StoreSums(const V* sum, int64_t outputs, float* y) {
+  for (int64_t n = 0; n < outputs; ++n) {
+    alignas(32) std::array<float, kLanes> lanes;
+    hn::Store(sum[n], D(), lanes.data());
+    y[n] = reference::ReduceLanes(lanes.data());
+  }
+}
+
+// 2^120 * scale at once, for codes that keep it finite. The product rounds like both
+// multiplications one after the other, because the first of them is exact.
+constexpr int kScaleCodeMax = 127 + 7;
+HWY_INLINE V PatternFactor(int code) {
+  return hn::BitCast(D(), hn::Set(hn::Rebind<int32_t, D>(), (code + 120) << 23));
+}
+
+// The largest scale code whose 2^120 * scale times any value of x is finite, or -1.
+int ScaleCodeLimit(const float* x, int64_t n) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu);
+  }
+  const int exponent = static_cast<int>(largest >> 23);  // biased by 127
+  return exponent == 255 ? -1 : std::min<int>(kScaleCodeMax, 127 + 133 - exponent);
+}
+
+// Eight outputs of one tile row. They share the scales, so the scale goes into x, eight times
+// cheaper than into the weights. That changes no bit of the product, provided that x times it
+// neither overflows (scale_limit) nor is made smaller (kScaleCodeMin).
+constexpr int kScaleCodeMin = 7;  // 2^120 * scale >= 1
+
+HWY_INLINE void Fp8OutputsOfOneRow(const float* x, int64_t cols, const uint8_t* codes,
+                                   const uint8_t* scales, int scale_limit, float* y) {
+  const hn::FixedTag<uint8_t, kGroup> d8;
+  const auto nan = hn::Set(d8, 0x7F);
+  V sum[kOutputBlock];
+  for (V& partial : sum) partial = hn::Zero(D());
+  for (int64_t i = 0; i < cols; i += kGroup) {
+    auto largest = hn::Zero(d8);
+#pragma GCC unroll 8
+    for (int64_t n = 0; n < kOutputBlock; ++n) {
+      largest = hn::Max(largest, hn::And(hn::LoadU(d8, codes + n * cols + i), nan));
+    }
+    const int scale = scales[i / kGroup];
+    const bool is_special =
+        scale < kScaleCodeMin || scale > scale_limit || !hn::AllFalse(d8, hn::Eq(largest, nan));
+    if (HWY_UNLIKELY(is_special)) {
+      std::array<float, kGroup> decoded;
+      for (int64_t n = 0; n < kOutputBlock; ++n) {
+        DecodeFp8Group(codes + n * cols + i, DecodeUe8m0(scales[i / kGroup]), decoded.data());
+        sum[n] = AddGroup(x + i, decoded.data(), sum[n]);
+      }
+      continue;
+    }
+    const V factor = PatternFactor(scale);
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < kGroup; j += kLanes) {
+      const V input = hn::Mul(hn::LoadU(D(), x + i + j), factor);
+#pragma GCC unroll 8
+      for (int64_t n = 0; n < kOutputBlock; ++n) {
+        sum[n] = hn::MulAdd(input, LoadPatterns(codes + n * cols + i + j), sum[n]);
+      }
+    }
+  }
+  StoreSums(sum, kOutputBlock, y);
+}
+
+// Four outputs: with eight, the sums and the constants of the decoder outnumber the registers.
+// Their scales differ, so the weights are scaled. REQUIRES: no scale code above kScaleCodeMax.
+constexpr int64_t kFp4Outputs = 4;
+
+HWY_INLINE void Fp4OutputsOfOneRow(const float* x, int64_t groups, const uint8_t* pairs,
+                                   const uint8_t* scales, float* y) {
+  V sum[kFp4Outputs];
+  for (V& zeroed : sum) zeroed = hn::Zero(D());
+  for (int64_t g = 0; g < groups; ++g) {
+#pragma GCC unroll 4
+    for (int64_t n = 0; n < kFp4Outputs; ++n) {
+      const Fp4Group group = LoadFp4Patterns(pairs + (n * groups + g) * (kGroup / 2));
+      const V factor = PatternFactor(scales[n * groups + g]);
+#pragma GCC unroll 4
+      for (int64_t j = 0; j < kGroup / kLanes; ++j) {
+        const V input = hn::LoadU(D(), x + g * kGroup + j * kLanes);
+        sum[n] = hn::MulAdd(input, hn::Mul(group.vectors[j], factor), sum[n]);
+      }
+    }
+  }
+  StoreSums(sum, kFp4Outputs, y);
+}
+
+bool AnyAbove(const uint8_t* codes, int64_t count, int limit) {
+  int largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = std::max<int>(largest, codes[i]);
+  return largest > limit;
+}
+
+// Outputs [output, output + outputs) in the plain way: what the functions above leave out.
+void PlainOutputs(const float* x, const Weight& w, int64_t output, int64_t outputs, float* y) {
+  std::vector<float> decoded(w.cols);
+  for (int64_t n = output; n < output + outputs; ++n) {
+    reference::DecodeWeightRow(w, n, decoded.data());
+    y[n] = reference::Dot(x, decoded.data(), w.cols);
+  }
+}
+
+void OneRowImpl(const float* x, const Weight& w, float* y, ThreadPool& pool) {
+  const auto* data = reinterpret_cast<const uint8_t*>(w.data);
+  const bool is_fp8 = w.format == WeightFormat::kFp8Tile32;
+  const int64_t groups = w.cols / kGroup;
+  const int scale_limit = is_fp8 ? ScaleCodeLimit(x, w.cols) : 0;
+  const int64_t blocks = (w.rows + kOutputBlock - 1) / kOutputBlock;
+  pool.ParallelFor(blocks, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t n = begin * kOutputBlock; n < end * kOutputBlock; n += kOutputBlock) {
+      const uint8_t* scales = w.scales + (is_fp8 ? n / kGroup : n) * groups;
+      if (n + kOutputBlock > w.rows) {
+        PlainOutputs(x, w, n, w.rows - n, y);
+      } else if (is_fp8) {
+        Fp8OutputsOfOneRow(x, w.cols, data + n * w.cols, scales, scale_limit, y + n);
+      } else if (AnyAbove(scales, kOutputBlock * groups, kScaleCodeMax)) {
+        PlainOutputs(x, w, n, kOutputBlock, y);
+      } else {
+        for (int64_t i = 0; i < kOutputBlock; i += kFp4Outputs) {
+          Fp4OutputsOfOneRow(x, groups, data + (n + i) * w.cols / 2, scales + i * groups,
+                             y + n + i);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace minke::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace minke::simd {
+
+HWY_EXPORT(DecodeWeightsImpl);
+HWY_EXPORT(DecodeRowsImpl);
+HWY_EXPORT(OneRowImpl);
+
+DecodeWeightsFunction WeightDecoder() {
+  return &HWY_DYNAMIC_DISPATCH(DecodeWeightsImpl);
+}
+
+void DecodeRows(RowFormat format, std::span<const std::byte* const> packed, int64_t channels,
+                float* out) {
+  HWY_DYNAMIC_DISPATCH(DecodeRowsImpl)(format, packed, channels, out);
+}
+
+void MatmulOneRow(const float* x, const Weight& w, float* y, ThreadPool& pool) {
+  HWY_DYNAMIC_DISPATCH(OneRowImpl)(x, w, y, pool);
+}
+
+}  // namespace minke::simd
+#endif
