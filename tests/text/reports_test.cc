@@ -172,9 +172,9 @@ TEST(Reports, TypedImagePlaceholderBreaksTheSession) {
   const Prompt prompt = MustEncode(R"({"tools": [{"function": {"name": "f",
           "description": "<｜deepseek_image｜>"}}], "messages": [
       {"role": "user", "content": "look: <｜deepseek_image｜>"},
-      {"role": "assistant", "content": "<｜deepseek_image｜>", "reasoning_content": "<｜deepseek_image｜>",
-       "tool_calls": [{"id": "1", "function": {"name": "f",
-                       "arguments": {"<｜deepseek_image｜>": "<｜deepseek_image｜>"}}}]},
+      {"role": "assistant", "content": "<｜deepseek_image｜>",
+       "reasoning_content": "<｜deepseek_image｜>", "tool_calls": [{"id": "1",
+           "function": {"name": "f", "arguments": {"<｜deepseek_image｜>": "<｜deepseek_image｜>"}}}]},
       {"role": "tool", "tool_call_id": "1", "content": "<｜deepseek_image｜>"},
       {"role": "user", "content": [{"type": "text", "text": "<｜deepseek_image｜>"},
                                    {"type": "image_url", "image_url": {"url": "cat.png"}}]}]})");

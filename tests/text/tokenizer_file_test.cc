@@ -143,7 +143,7 @@ TEST(TokenizerFile, RefusesMergesThatMakeAControlToken) {
   At(file, {"added_tokens"})
       .as_array()
       .push_back(testing::MustParse(
-          R"({"id": 512, "content": "qz", "single_word": false, "lstrip": false, "rstrip": false})"));
+          R"({"id": 512, "content": "qz", "single_word": false, "lstrip": false})"));
   EXPECT_EQ(ErrorOf(file), "no error");
   At(file, {"model", "merges"}).as_array().push_back(Json("q z"));
   ExpectRefused(file, "control token");
