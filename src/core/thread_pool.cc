@@ -18,7 +18,8 @@ void Pause() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : threads_(threads) {
+ThreadPool::ThreadPool(int threads, int64_t share_cost_min)
+    : threads_(threads), share_cost_min_(share_cost_min) {
   CHECK(threads >= 1 && threads <= kMaxThreads);
   workers_.reserve(static_cast<size_t>(threads - 1));
   for (int worker = 1; worker < threads; ++worker) {
@@ -30,6 +31,10 @@ ThreadPool::~ThreadPool() {
   stop_.store(true, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
+}
+
+int64_t ThreadPool::GrainFor(int64_t item_cost) const {
+  return std::max<int64_t>(1, share_cost_min_ / std::max<int64_t>(1, item_cost));
 }
 
 void ThreadPool::Run(int64_t count, int64_t grain, Invoke invoke, const void* context) {

@@ -11,16 +11,23 @@
 namespace minke {
 
 inline constexpr int kMaxThreads = 1024;
+// Multiply-adds (of SIMD code, about 10 microseconds) below which a share of work is not worth
+// waking a worker for.
+inline constexpr int64_t kShareCostMin = int64_t{1} << 17;
 
 class ThreadPool {
  public:
-  // `threads` counts the calling thread; 1 starts no worker. REQUIRES: 1 <= threads <= kMaxThreads.
-  explicit ThreadPool(int threads);
+  // `threads` counts the calling thread; 1 starts no worker. share_cost_min: see GrainFor; tests
+  // say 0 to split however small the work. REQUIRES: 1 <= threads <= kMaxThreads.
+  explicit ThreadPool(int threads, int64_t share_cost_min = kShareCostMin);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
+  // The grain that makes a share cost at least the minimum, where one item costs item_cost
+  // multiply-adds.
+  int64_t GrainFor(int64_t item_cost) const;
 
   // Calls body(begin, end, worker) once per worker with a non-empty contiguous share of
   // [0, count); returns when all are done. Shares are multiples of `grain` but for the last, and
@@ -43,6 +50,7 @@ class ThreadPool {
   void WorkerLoop(int worker);
 
   int threads_;
+  int64_t share_cost_min_;
   // The job of the current generation; written by the caller before generation_ is raised and
   // read by workers after they see it.
   int64_t count_ = 0;

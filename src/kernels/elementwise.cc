@@ -61,7 +61,7 @@ HWY_INLINE float SquareSum(const float* x, int64_t n) {
 
 void RmsNormImpl(View<const float> x, std::span<const uint16_t> weight, float eps, bool round_bf16,
                  View<float> y, ThreadPool& pool) {
-  pool.ParallelFor(x.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(x.rows, reference::RowGrain(pool, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const float* in = x.Row(t);
       float* out = y.Row(t);
@@ -103,7 +103,7 @@ HWY_INLINE void RotateHead(float* head, const float* cosines, const float* sines
 void RopeImpl(View<float> x, int64_t head_dim, std::span<const int64_t> positions,
               const RopeTable& table, bool inverse, bool round_bf16, ThreadPool& pool) {
   const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
-  pool.ParallelFor(x.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(x.rows, reference::RowGrain(pool, x.cols), [&](int64_t begin, int64_t end, int) {
     alignas(32) std::array<float, 2 * kRopeChunk> cosines;
     alignas(32) std::array<float, 2 * kRopeChunk> sines;
     for (int64_t t = begin; t < end; ++t) {
@@ -127,7 +127,7 @@ void RopeImpl(View<float> x, int64_t head_dim, std::span<const int64_t> position
 }
 
 void SquareSumsImpl(View<const float> x, std::span<float> sums, ThreadPool& pool) {
-  pool.ParallelFor(x.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(x.rows, reference::RowGrain(pool, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) sums[t] = SquareSum(x.Row(t), x.cols);
   });
 }
@@ -135,7 +135,7 @@ void SquareSumsImpl(View<const float> x, std::span<float> sums, ThreadPool& pool
 void HcCollapseImpl(View<const float> streams, View<const float> pre, bool round_bf16,
                     View<float> u, ThreadPool& pool) {
   const int64_t d = u.cols;
-  pool.ParallelFor(u.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(u.rows, reference::RowGrain(pool, u.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const float* x = streams.Row(t);
       const float* weights = pre.Row(t);
@@ -161,7 +161,7 @@ constexpr int64_t kHcMult = 4;  // of every released model; other counts take th
 void HcExpandImpl(View<const float> y, View<const float> post, View<const float> comb,
                   bool round_bf16, View<float> streams, ThreadPool& pool) {
   const int64_t d = y.cols;
-  pool.ParallelFor(y.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(y.rows, reference::RowGrain(pool, y.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       float* x = streams.Row(t);
       const float* mix = comb.Row(t);
@@ -217,24 +217,25 @@ void EngramWriteImpl(View<float> streams, View<const float> projected,
                      std::span<const uint8_t> blocked, int64_t hc_mult, float norm_eps,
                      bool round_bf16, ThreadPool& pool) {
   const int64_t d = streams.cols / hc_mult;
-  pool.ParallelFor(streams.rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      const float* value = projected.Row(t) + hc_mult * d;
-      for (int64_t c = 0; c < hc_mult; ++c) {
-        float* x = streams.Row(t) + c * d;
-        const float* key = projected.Row(t) + c * d;
-        float gate = 0.0f;
-        if (blocked.empty() || blocked[t] == 0) {
-          const float dot = WeightedDot(x, key, &q_weight[c * d], &k_weight[c * d], d);
-          gate = reference::EngramGate(dot, SquareSum(x, d), SquareSum(key, d), d, norm_eps);
+  pool.ParallelFor(
+      streams.rows, reference::RowGrain(pool, streams.cols), [&](int64_t begin, int64_t end, int) {
+        for (int64_t t = begin; t < end; ++t) {
+          const float* value = projected.Row(t) + hc_mult * d;
+          for (int64_t c = 0; c < hc_mult; ++c) {
+            float* x = streams.Row(t) + c * d;
+            const float* key = projected.Row(t) + c * d;
+            float gate = 0.0f;
+            if (blocked.empty() || blocked[t] == 0) {
+              const float dot = WeightedDot(x, key, &q_weight[c * d], &k_weight[c * d], d);
+              gate = reference::EngramGate(dot, SquareSum(x, d), SquareSum(key, d), d, norm_eps);
+            }
+            for (int64_t i = 0; i < d; i += kLanes) {
+              const V added = hn::Mul(hn::Set(D(), gate), hn::LoadU(D(), value + i));
+              Store(hn::Add(hn::LoadU(D(), x + i), added), round_bf16, x + i);
+            }
+          }
         }
-        for (int64_t i = 0; i < d; i += kLanes) {
-          const V added = hn::Mul(hn::Set(D(), gate), hn::LoadU(D(), value + i));
-          Store(hn::Add(hn::LoadU(D(), x + i), added), round_bf16, x + i);
-        }
-      }
-    }
-  });
+      });
 }
 
 }  // namespace

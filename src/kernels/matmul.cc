@@ -155,15 +155,17 @@ void Product(View<const float> x, const Weight& w, View<float> y, ThreadPool& po
   const int64_t row_blocks = (x.rows + kRowBlock - 1) / kRowBlock;
   const int64_t output_blocks = (w.rows + unit_outputs - 1) / unit_outputs;
   const DecodeWeightsFunction decode = WeightDecoder();
-  pool.ParallelFor(row_blocks * output_blocks, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t row = unit % row_blocks * kRowBlock;
-      const int64_t output = unit / row_blocks * unit_outputs;
-      const int64_t outputs = std::min(unit_outputs, w.rows - output);
-      ProductUnit(x.Rows(row, std::min(kRowBlock, x.rows - row)), w, output, outputs,
-                  y.data + row * y.stride + output, y.stride, decode);
-    }
-  });
+  const int64_t unit_cost = std::min(x.rows, kRowBlock) * unit_outputs * w.cols;
+  pool.ParallelFor(row_blocks * output_blocks, pool.GrainFor(unit_cost),
+                   [&](int64_t begin, int64_t end, int) {
+                     for (int64_t unit = begin; unit < end; ++unit) {
+                       const int64_t row = unit % row_blocks * kRowBlock;
+                       const int64_t output = unit / row_blocks * unit_outputs;
+                       const int64_t outputs = std::min(unit_outputs, w.rows - output);
+                       ProductUnit(x.Rows(row, std::min(kRowBlock, x.rows - row)), w, output,
+                                   outputs, y.data + row * y.stride + output, y.stride, decode);
+                     }
+                   });
 }
 
 void DotTileImpl(const DotTileArguments& a) {

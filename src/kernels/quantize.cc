@@ -101,7 +101,7 @@ HWY_INLINE void QuantizeGroup(const float* in, float* out) {
 
 template <typename Format>
 HWY_INLINE void QuantizeRows(View<const float> x, View<float> y, ThreadPool& pool) {
-  pool.ParallelFor(x.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(x.rows, reference::RowGrain(pool, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       for (int64_t i = 0; i < x.cols; i += kGroup) {
         QuantizeGroup<Format>(x.Row(t) + i, y.Row(t) + i);
@@ -119,16 +119,17 @@ void QuantizeQ4IImpl(View<float> values, ThreadPool& pool) {
 }
 
 void RoundImpl(View<float> values, ThreadPool& pool) {
-  pool.ParallelFor(values.rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      float* row = values.Row(t);
-      int64_t i = 0;
-      for (; i + kLanes <= values.cols; i += kLanes) {
-        hn::StoreU(RoundToBf16(hn::LoadU(D(), row + i)), D(), row + i);
-      }
-      for (; i < values.cols; ++i) row[i] = RoundBf16(row[i]);
-    }
-  });
+  pool.ParallelFor(values.rows, reference::RowGrain(pool, values.cols),
+                   [&](int64_t begin, int64_t end, int) {
+                     for (int64_t t = begin; t < end; ++t) {
+                       float* row = values.Row(t);
+                       int64_t i = 0;
+                       for (; i + kLanes <= values.cols; i += kLanes) {
+                         hn::StoreU(RoundToBf16(hn::LoadU(D(), row + i)), D(), row + i);
+                       }
+                       for (; i < values.cols; ++i) row[i] = RoundBf16(row[i]);
+                     }
+                   });
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ void DecodeWeightRow(const Weight& w, int64_t row, float* out) {
 
 void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool) {
   CHECK(x.cols == w.cols && y.cols == w.rows && x.rows == y.rows);
-  pool.ParallelFor(w.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(w.rows, RowGrain(pool, x.rows * w.cols), [&](int64_t begin, int64_t end, int) {
     std::vector<float> decoded(w.cols);
     for (int64_t n = begin; n < end; ++n) {
       DecodeWeightRow(w, n, decoded.data());
@@ -82,7 +82,7 @@ void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& poo
 }
 
 void RoundBf16Rows(View<float> values, ThreadPool& pool) {
-  pool.ParallelFor(values.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(values.rows, RowGrain(pool, values.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       float* row = values.Row(t);
       for (int64_t i = 0; i < values.cols; ++i) row[i] = RoundBf16(row[i]);
@@ -95,7 +95,7 @@ namespace {
 // Through the packed form, so that a quantized activation and a stored row cannot differ.
 void QuantizeGroups(RowFormat format, View<const float> x, View<float> y, ThreadPool& pool) {
   CHECK(x.rows == y.rows && x.cols == y.cols && x.cols % kScaleGroup == 0);
-  pool.ParallelFor(x.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(x.rows, RowGrain(pool, x.cols), [&](int64_t begin, int64_t end, int) {
     std::vector<std::byte> packed(RowBytes(format, x.cols));
     for (int64_t t = begin; t < end; ++t) {
       EncodeRow(format, {x.Row(t), static_cast<size_t>(x.cols)}, packed);
@@ -117,7 +117,7 @@ void QuantizeQ4I(View<float> values, ThreadPool& pool) {
 void RmsNorm(View<const float> x, std::span<const uint16_t> weight, float eps, bool round_bf16,
              View<float> y, ThreadPool& pool) {
   CHECK(static_cast<int64_t>(weight.size()) == x.cols && x.rows == y.rows && x.cols == y.cols);
-  pool.ParallelFor(x.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(x.rows, RowGrain(pool, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const float* in = x.Row(t);
       float* out = y.Row(t);
@@ -135,7 +135,7 @@ void Rope(View<float> x, int64_t head_dim, std::span<const int64_t> positions,
   const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
   CHECK(head_dim > 0 && x.cols % head_dim == 0 && 2 * pairs <= head_dim);
   CHECK(static_cast<int64_t>(positions.size()) == x.rows);
-  pool.ParallelFor(x.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(x.rows, RowGrain(pool, x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const auto position = static_cast<float>(positions[t]);
       for (int64_t j = 0; j < pairs; ++j) {
@@ -212,25 +212,27 @@ void HcMix(View<const float> streams, const Weight& fn, std::span<const float> b
         comb.cols == hc_mult * hc_mult);
   std::vector<float> decoded(fn.rows * fn.cols);
   for (int64_t n = 0; n < fn.rows; ++n) DecodeWeightRow(fn, n, &decoded[n * fn.cols]);
-  pool.ParallelFor(streams.rows, 1, [&](int64_t begin, int64_t end, int) {
-    std::vector<float> m(fn.rows);
-    for (int64_t t = begin; t < end; ++t) {
-      const float* x = streams.Row(t);
-      const float mean = Dot(x, x, fn.cols) / static_cast<float>(fn.cols);
-      const float r = InverseSqrt(mean + norm_eps);
-      // The product is taken first and scaled then (architecture.md 3.2).
-      for (int64_t n = 0; n < fn.rows; ++n) m[n] = Dot(x, &decoded[n * fn.cols], fn.cols) * r;
-      HcCoefficients(m, base, scale, hc_mult, sinkhorn_iters, hc_eps,
-                     {pre.Row(t), post.Row(t), comb.Row(t)});
-    }
-  });
+  pool.ParallelFor(streams.rows, RowGrain(pool, streams.cols),
+                   [&](int64_t begin, int64_t end, int) {
+                     std::vector<float> m(fn.rows);
+                     for (int64_t t = begin; t < end; ++t) {
+                       const float* x = streams.Row(t);
+                       const float mean = Dot(x, x, fn.cols) / static_cast<float>(fn.cols);
+                       const float r = InverseSqrt(mean + norm_eps);
+                       // The product is taken first and scaled then (architecture.md 3.2).
+                       for (int64_t n = 0; n < fn.rows; ++n)
+                         m[n] = Dot(x, &decoded[n * fn.cols], fn.cols) * r;
+                       HcCoefficients(m, base, scale, hc_mult, sinkhorn_iters, hc_eps,
+                                      {pre.Row(t), post.Row(t), comb.Row(t)});
+                     }
+                   });
 }
 
 void HcCollapse(View<const float> streams, View<const float> pre, bool round_bf16, View<float> u,
                 ThreadPool& pool) {
   const int64_t d = u.cols;
   CHECK(streams.cols == pre.cols * d && streams.rows == u.rows && pre.rows == u.rows);
-  pool.ParallelFor(u.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(u.rows, RowGrain(pool, u.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       for (int64_t i = 0; i < d; ++i) {
         float sum = 0.0f;
@@ -246,7 +248,7 @@ void HcExpand(View<const float> y, View<const float> post, View<const float> com
   const int64_t d = y.cols;
   const int64_t n = post.cols;
   CHECK(streams.cols == n * d && comb.cols == n * n && streams.rows == y.rows);
-  pool.ParallelFor(y.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(y.rows, RowGrain(pool, y.cols), [&](int64_t begin, int64_t end, int) {
     std::vector<float> column(n);  // channel i of every stream before it is overwritten
     for (int64_t t = begin; t < end; ++t) {
       float* x = streams.Row(t);
@@ -266,7 +268,7 @@ void SwiGlu(View<const float> gate, View<const float> up, std::span<const float>
             float limit, bool round_bf16, View<float> h, ThreadPool& pool) {
   CHECK(gate.rows == h.rows && up.rows == h.rows && gate.cols == h.cols && up.cols == h.cols);
   CHECK(row_weights.empty() || static_cast<int64_t>(row_weights.size()) == h.rows);
-  pool.ParallelFor(h.rows, 1, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor(h.rows, RowGrain(pool, h.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const float weight = row_weights.empty() ? 1.0f : row_weights[t];
       for (int64_t i = 0; i < h.cols; ++i) {
@@ -305,24 +307,26 @@ void EngramWrite(View<float> streams, View<const float> projected,
   CHECK(static_cast<int64_t>(q_weight.size()) == streams.cols &&
         k_weight.size() == q_weight.size());
   CHECK(blocked.empty() || static_cast<int64_t>(blocked.size()) == streams.rows);
-  pool.ParallelFor(streams.rows, 1, [&](int64_t begin, int64_t end, int) {
-    std::vector<float> weighted(d);
-    for (int64_t t = begin; t < end; ++t) {
-      const float* value = projected.Row(t) + hc_mult * d;
-      for (int64_t c = 0; c < hc_mult; ++c) {
-        float* x = streams.Row(t) + c * d;
-        const float* key = projected.Row(t) + c * d;
-        for (int64_t i = 0; i < d; ++i) {
-          weighted[i] = x[i] * (DecodeBf16(q_weight[c * d + i]) * DecodeBf16(k_weight[c * d + i]));
+  pool.ParallelFor(
+      streams.rows, RowGrain(pool, streams.cols), [&](int64_t begin, int64_t end, int) {
+        std::vector<float> weighted(d);
+        for (int64_t t = begin; t < end; ++t) {
+          const float* value = projected.Row(t) + hc_mult * d;
+          for (int64_t c = 0; c < hc_mult; ++c) {
+            float* x = streams.Row(t) + c * d;
+            const float* key = projected.Row(t) + c * d;
+            for (int64_t i = 0; i < d; ++i) {
+              weighted[i] =
+                  x[i] * (DecodeBf16(q_weight[c * d + i]) * DecodeBf16(k_weight[c * d + i]));
+            }
+            const bool is_blocked = !blocked.empty() && blocked[t] != 0;
+            const float gate = is_blocked ? 0.0f
+                                          : EngramGate(Dot(weighted.data(), key, d), Dot(x, x, d),
+                                                       Dot(key, key, d), d, norm_eps);
+            for (int64_t i = 0; i < d; ++i) x[i] = RoundIf(round_bf16, x[i] + gate * value[i]);
+          }
         }
-        const bool is_blocked = !blocked.empty() && blocked[t] != 0;
-        const float gate = is_blocked ? 0.0f
-                                      : EngramGate(Dot(weighted.data(), key, d), Dot(x, x, d),
-                                                   Dot(key, key, d), d, norm_eps);
-        for (int64_t i = 0; i < d; ++i) x[i] = RoundIf(round_bf16, x[i] + gate * value[i]);
-      }
-    }
-  });
+      });
 }
 
 }  // namespace reference

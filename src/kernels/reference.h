@@ -33,6 +33,12 @@ inline float RoundIf(bool round, float value) {
   return round ? RoundBf16(value) : value;
 }
 
+// Rows per share of a kernel that works value by value; a value costs about as much as eight
+// multiply-adds of a product.
+inline int64_t RowGrain(const ThreadPool& pool, int64_t cols) {
+  return pool.GrainFor(8 * cols);
+}
+
 // Float values of weight row `row`. out: [w.cols].
 void DecodeWeightRow(const Weight& w, int64_t row, float* out);
 

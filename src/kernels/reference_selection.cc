@@ -137,36 +137,37 @@ void SparseAttention(View<const float> q, View<const std::byte* const> slots,
   const int64_t dim = layout.head_dim;
   CHECK(q.cols == layout.head_count * dim && out.cols == q.cols && slots.rows == q.rows);
   CHECK(out.rows == q.rows && static_cast<int64_t>(sink.size()) == layout.head_count);
-  pool.ParallelFor(q.rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      std::vector<HeadState> states(layout.head_count);
-      std::fill_n(out.Row(t), out.cols, 0.0f);
-      for (int64_t first = 0; first < slots.cols; first += kAttentionBlock) {
-        std::vector<std::vector<float>> rows(std::min(kAttentionBlock, slots.cols - first));
-        for (size_t i = 0; i < rows.size(); ++i) {
-          const int64_t slot = first + static_cast<int64_t>(i);
-          const std::byte* packed = slots.Row(t)[slot];
-          if (packed == nullptr) continue;
-          const RowFormat format =
-              slot < layout.window_slots ? layout.window_format : layout.compressed_format;
-          rows[i].resize(dim);
-          DecodeRow(format, {packed, static_cast<size_t>(RowBytes(format, dim))}, rows[i]);
+  pool.ParallelFor(
+      q.rows, RowGrain(pool, q.cols * slots.cols), [&](int64_t begin, int64_t end, int) {
+        for (int64_t t = begin; t < end; ++t) {
+          std::vector<HeadState> states(layout.head_count);
+          std::fill_n(out.Row(t), out.cols, 0.0f);
+          for (int64_t first = 0; first < slots.cols; first += kAttentionBlock) {
+            std::vector<std::vector<float>> rows(std::min(kAttentionBlock, slots.cols - first));
+            for (size_t i = 0; i < rows.size(); ++i) {
+              const int64_t slot = first + static_cast<int64_t>(i);
+              const std::byte* packed = slots.Row(t)[slot];
+              if (packed == nullptr) continue;
+              const RowFormat format =
+                  slot < layout.window_slots ? layout.window_format : layout.compressed_format;
+              rows[i].resize(dim);
+              DecodeRow(format, {packed, static_cast<size_t>(RowBytes(format, dim))}, rows[i]);
+            }
+            for (int64_t h = 0; h < layout.head_count; ++h) {
+              AttendBlock(rows, q.Row(t) + h * dim, scale, layout.round_probabilities, states[h],
+                          {out.Row(t) + h * dim, static_cast<size_t>(dim)});
+            }
+          }
+          for (int64_t h = 0; h < layout.head_count; ++h) {
+            // The sink joins the denominator only: it is neither scaled nor part of the maximum.
+            const float denominator = states[h].denominator + std::exp(sink[h] - states[h].maximum);
+            for (int64_t c = 0; c < dim; ++c) {
+              float& value = out.Row(t)[h * dim + c];
+              value = RoundIf(layout.round_output, value / denominator);
+            }
+          }
         }
-        for (int64_t h = 0; h < layout.head_count; ++h) {
-          AttendBlock(rows, q.Row(t) + h * dim, scale, layout.round_probabilities, states[h],
-                      {out.Row(t) + h * dim, static_cast<size_t>(dim)});
-        }
-      }
-      for (int64_t h = 0; h < layout.head_count; ++h) {
-        // The sink joins the denominator only: it is neither scaled nor part of the maximum.
-        const float denominator = states[h].denominator + std::exp(sink[h] - states[h].maximum);
-        for (int64_t c = 0; c < dim; ++c) {
-          float& value = out.Row(t)[h * dim + c];
-          value = RoundIf(layout.round_output, value / denominator);
-        }
-      }
-    }
-  });
+      });
 }
 
 void RouterSelect(std::span<const float> logits, std::span<const float> bias,

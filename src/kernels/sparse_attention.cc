@@ -294,7 +294,8 @@ void SparseAttention(View<const float> q, View<const std::byte* const> slots,
   const int64_t groups =
       std::clamp<int64_t>(wanted_groups, 1, std::max<int64_t>(layout.head_count, 1));
   const int64_t group_heads = (layout.head_count + groups - 1) / groups;
-  pool.ParallelFor(q.rows * groups, 1, [&](int64_t begin, int64_t end, int) {
+  const int64_t item_cost = 2 * slots.cols * group_heads * layout.head_dim;
+  pool.ParallelFor(q.rows * groups, pool.GrainFor(item_cost), [&](int64_t begin, int64_t end, int) {
     BlockScratch scratch(group_heads, layout.head_dim);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t t = unit / groups;

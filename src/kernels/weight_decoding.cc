@@ -312,23 +312,24 @@ void OneRowImpl(const float* x, const Weight& w, float* y, ThreadPool& pool) {
   const int64_t groups = w.cols / kGroup;
   const int scale_limit = is_fp8 ? ScaleCodeLimit(x, w.cols) : 0;
   const int64_t blocks = (w.rows + kOutputBlock - 1) / kOutputBlock;
-  pool.ParallelFor(blocks, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t n = begin * kOutputBlock; n < end * kOutputBlock; n += kOutputBlock) {
-      const uint8_t* scales = w.scales + (is_fp8 ? n / kGroup : n) * groups;
-      if (n + kOutputBlock > w.rows) {
-        PlainOutputs(x, w, n, w.rows - n, y);
-      } else if (is_fp8) {
-        Fp8OutputsOfOneRow(x, w.cols, data + n * w.cols, scales, scale_limit, y + n);
-      } else if (AnyAbove(scales, kOutputBlock * groups, kScaleCodeMax)) {
-        PlainOutputs(x, w, n, kOutputBlock, y);
-      } else {
-        for (int64_t i = 0; i < kOutputBlock; i += kFp4Outputs) {
-          Fp4OutputsOfOneRow(x, groups, data + (n + i) * w.cols / 2, scales + i * groups,
-                             y + n + i);
+  pool.ParallelFor(
+      blocks, pool.GrainFor(kOutputBlock * w.cols), [&](int64_t begin, int64_t end, int) {
+        for (int64_t n = begin * kOutputBlock; n < end * kOutputBlock; n += kOutputBlock) {
+          const uint8_t* scales = w.scales + (is_fp8 ? n / kGroup : n) * groups;
+          if (n + kOutputBlock > w.rows) {
+            PlainOutputs(x, w, n, w.rows - n, y);
+          } else if (is_fp8) {
+            Fp8OutputsOfOneRow(x, w.cols, data + n * w.cols, scales, scale_limit, y + n);
+          } else if (AnyAbove(scales, kOutputBlock * groups, kScaleCodeMax)) {
+            PlainOutputs(x, w, n, kOutputBlock, y);
+          } else {
+            for (int64_t i = 0; i < kOutputBlock; i += kFp4Outputs) {
+              Fp4OutputsOfOneRow(x, groups, data + (n + i) * w.cols / 2, scales + i * groups,
+                                 y + n + i);
+            }
+          }
         }
-      }
-    }
-  });
+      });
 }
 
 }  // namespace

@@ -9,8 +9,6 @@ namespace minke {
 
 namespace {
 
-constexpr int64_t kRowsPerShare = 16;
-
 // The canonical index list (4.6), as pointers to packed rows: sliding_window slots, valid
 // positions ascending and then empty ones; compressed rows from slot sliding_window on.
 // DEVIATION: the reference's list is shorter for one-shot prompts below the window and puts the
@@ -24,7 +22,7 @@ View<const std::byte*> ListSlots(StepContext& step, int64_t layer, const LayerRo
   for (const SequenceSpan& sequence : step.sequences) {
     const SequenceState& state = *sequence.state;
     step.pool.ParallelFor(
-        sequence.count, kRowsPerShare, [&](int64_t begin, int64_t end, int /*worker*/) {
+        sequence.count, step.RowGrain(slots.cols), [&](int64_t begin, int64_t end, int /*worker*/) {
           for (int64_t row = begin; row < end; ++row) {
             const std::byte** list = slots.Row(sequence.first_row + row);
             std::fill_n(list, slots.cols, nullptr);

@@ -11,7 +11,6 @@ namespace minke {
 namespace {
 
 constexpr int64_t kRatioMax = 2;
-constexpr int64_t kRowsPerShare = 4;
 
 // Fills sequence, group and positions for every group completed by this call.
 Latents AllocateLatents(StepContext& step, int64_t ratio) {
@@ -50,7 +49,8 @@ void StorePending(StepContext& step, int64_t source, const CompressorWeights& we
 // Pools every completed group per channel (4.3); the pooled rows are bf16 before their norm.
 void PoolGroups(StepContext& step, int64_t source, int64_t ratio, const Latents& latents) {
   step.pool.ParallelFor(
-      latents.rows.rows, kRowsPerShare, [&](int64_t begin, int64_t end, int /*worker*/) {
+      latents.rows.rows, step.RowGrain(latents.rows.cols),
+      [&](int64_t begin, int64_t end, int /*worker*/) {
         for (int64_t row = begin; row < end; ++row) {
           const auto index = static_cast<size_t>(row);
           const SequenceSpan& sequence =
@@ -100,15 +100,18 @@ void PublishCompressedRows(StepContext& step, int64_t layer, const Latents& late
   std::memcpy(rows.data, latents.rows.data, static_cast<size_t>(count * head_dim) * sizeof(float));
   Rope(step, role.compress_ratio, rows, head_dim, latents.positions, /*inverse=*/false);
   step.Dump("comp_kv_prequant", layer, rows);
-  step.pool.ParallelFor(count, kRowsPerShare, [&](int64_t begin, int64_t end, int /*worker*/) {
-    for (int64_t row = begin; row < end; ++row) {
-      const auto index = static_cast<size_t>(row);
-      SequenceState& state = *step.sequences[static_cast<size_t>(latents.sequence[index])].state;
-      EncodeRow(state.layout().compressed_format, {rows.Row(row), static_cast<size_t>(head_dim)},
-                {state.CompressedRow(role.kv_source_index, latents.group[index]),
-                 static_cast<size_t>(state.layout().compressed_row_bytes)});
-    }
-  });
+  step.pool.ParallelFor(
+      count, step.RowGrain(head_dim), [&](int64_t begin, int64_t end, int /*worker*/) {
+        for (int64_t row = begin; row < end; ++row) {
+          const auto index = static_cast<size_t>(row);
+          SequenceState& state =
+              *step.sequences[static_cast<size_t>(latents.sequence[index])].state;
+          EncodeRow(state.layout().compressed_format,
+                    {rows.Row(row), static_cast<size_t>(head_dim)},
+                    {state.CompressedRow(role.kv_source_index, latents.group[index]),
+                     static_cast<size_t>(state.layout().compressed_row_bytes)});
+        }
+      });
 }
 
 }  // namespace minke

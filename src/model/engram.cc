@@ -7,7 +7,6 @@ namespace minke {
 
 namespace {
 
-constexpr int64_t kRowsPerShare = 4;
 constexpr int64_t kColumnsPerScale = 32;
 
 // One table row, exact in bf16: E4M3 times a power of two. Offsets are 64-bit: a released table
@@ -41,7 +40,7 @@ void Engram(StepContext& step, int64_t layer, const EngramWeights& weights, View
   }
 
   View<float> embedded = step.arena.Allocate<float>(step.row_count, columns * head_dim);
-  step.pool.ParallelFor(step.row_count, kRowsPerShare,
+  step.pool.ParallelFor(step.row_count, step.RowGrain(embedded.cols),
                         [&](int64_t begin, int64_t end, int /*worker*/) {
                           for (int64_t row = begin; row < end; ++row) {
                             for (int64_t column = 0; column < columns; ++column) {

@@ -10,7 +10,6 @@ namespace minke {
 
 namespace {
 
-constexpr int64_t kRowsPerShare = 4;
 // Scores held at once: 64 MiB of float32. A longer context takes fewer query rows at a time.
 constexpr int64_t kScoresMax = int64_t{16} << 20;
 
@@ -63,7 +62,8 @@ void ScoreRows(StepContext& step, const LayerRole& role, const SequenceSpan& seq
   const int64_t rows_per_block = kBlockTokens / state.layout().ratios[static_cast<size_t>(source)];
   const int64_t blocks = (scores.cols + rows_per_block - 1) / rows_per_block;
   step.pool.ParallelFor(
-      scores.rows * blocks, kRowsPerShare, [&](int64_t begin, int64_t end, int /*worker*/) {
+      scores.rows * blocks, step.pool.GrainFor(rows_per_block * queries.vectors.cols),
+      [&](int64_t begin, int64_t end, int /*worker*/) {
         for (int64_t item = begin; item < end; ++item) {
           const int64_t query = sequence.first_row + first + item / blocks;
           const int64_t visible = step.VisibleRows(query, role.compress_ratio);
@@ -84,7 +84,7 @@ void SelectScored(StepContext& step, int64_t layer, const LayerRole& role,
                   const SequenceSpan& sequence, int64_t first, View<const float> scores) {
   const int64_t block_size = step.config.candidate_block_size;
   step.pool.ParallelFor(
-      scores.rows, kRowsPerShare, [&](int64_t begin, int64_t end, int /*worker*/) {
+      scores.rows, step.RowGrain(scores.cols), [&](int64_t begin, int64_t end, int /*worker*/) {
         for (int64_t row = begin; row < end; ++row) {
           const int64_t query = sequence.first_row + first + row;
           const int64_t visible = step.VisibleRows(query, role.compress_ratio);
@@ -125,15 +125,17 @@ void WriteIndexKeys(StepContext& step, int64_t layer, const IndexerWeights& weig
   Norm(step, weights.k_norm, keys, keys);
   Rope(step, role.compress_ratio, keys, head_dim, latents.positions, /*inverse=*/false);
   step.Dump("index_k_prequant", layer, keys);
-  step.pool.ParallelFor(count, kRowsPerShare, [&](int64_t begin, int64_t end, int /*worker*/) {
-    for (int64_t row = begin; row < end; ++row) {
-      const auto index = static_cast<size_t>(row);
-      SequenceState& state = *step.sequences[static_cast<size_t>(latents.sequence[index])].state;
-      EncodeRow(state.layout().index_format, {keys.Row(row), static_cast<size_t>(head_dim)},
-                {state.IndexRow(role.kv_source_index, latents.group[index]),
-                 static_cast<size_t>(state.layout().index_row_bytes)});
-    }
-  });
+  step.pool.ParallelFor(
+      count, step.RowGrain(head_dim), [&](int64_t begin, int64_t end, int /*worker*/) {
+        for (int64_t row = begin; row < end; ++row) {
+          const auto index = static_cast<size_t>(row);
+          SequenceState& state =
+              *step.sequences[static_cast<size_t>(latents.sequence[index])].state;
+          EncodeRow(state.layout().index_format, {keys.Row(row), static_cast<size_t>(head_dim)},
+                    {state.IndexRow(role.kv_source_index, latents.group[index]),
+                     static_cast<size_t>(state.layout().index_row_bytes)});
+        }
+      });
 }
 
 void SelectRows(StepContext& step, int64_t layer, const IndexerWeights& weights,

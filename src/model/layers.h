@@ -76,6 +76,8 @@ struct StepContext {
   int64_t VisibleRows(int64_t row, int64_t ratio) const {
     return (positions[static_cast<size_t>(row)] + 1) / ratio;
   }
+  // Rows per share of a loop that works value by value over `values_per_row` values.
+  int64_t RowGrain(int64_t values_per_row) const { return pool.GrainFor(8 * values_per_row); }
   void Dump(std::string_view name, int64_t layer, View<const float> values) const {
     if (diagnostics != nullptr && diagnostics->tensor) diagnostics->tensor(name, layer, values);
   }

@@ -10,8 +10,6 @@ namespace minke {
 
 namespace {
 
-constexpr int64_t kRowsPerShare = 8;
-
 struct Routing {
   View<int32_t> experts;  // [T, k], best first
   View<float> weights;    // [T, k]
@@ -127,16 +125,17 @@ void Moe(StepContext& step, int64_t layer, const MoeWeights& weights, View<const
   View<float> shared = step.arena.Allocate<float>(x.rows, x.cols);
   Expert(step, weights.shared_experts, x, {}, shared);
   View<int32_t> order = step.arena.Allocate<int32_t>(x.rows, per_token);
-  step.pool.ParallelFor(x.rows, kRowsPerShare, [&](int64_t begin, int64_t end, int /*worker*/) {
-    for (int64_t row = begin; row < end; ++row) {
-      const std::span<int32_t> slots{order.Row(row), static_cast<size_t>(per_token)};
-      AscendingExperts({routing.experts.Row(row), static_cast<size_t>(per_token)}, slots);
-      step.kernels.moe_combine(routed.Rows(row * per_token, per_token), slots,
-                               {shared.Row(row), static_cast<size_t>(x.cols)},
-                               step.numerics.round_activations,
-                               {y.Row(row), static_cast<size_t>(x.cols)});
-    }
-  });
+  step.pool.ParallelFor(
+      x.rows, step.RowGrain(x.cols), [&](int64_t begin, int64_t end, int /*worker*/) {
+        for (int64_t row = begin; row < end; ++row) {
+          const std::span<int32_t> slots{order.Row(row), static_cast<size_t>(per_token)};
+          AscendingExperts({routing.experts.Row(row), static_cast<size_t>(per_token)}, slots);
+          step.kernels.moe_combine(routed.Rows(row * per_token, per_token), slots,
+                                   {shared.Row(row), static_cast<size_t>(x.cols)},
+                                   step.numerics.round_activations,
+                                   {y.Row(row), static_cast<size_t>(x.cols)});
+        }
+      });
 }
 
 }  // namespace minke

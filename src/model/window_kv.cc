@@ -5,10 +5,6 @@
 
 namespace minke {
 
-namespace {
-constexpr int64_t kRowsPerShare = 4;
-}
-
 void WindowKv(StepContext& step, int64_t layer, const AttentionWeights& weights,
               View<const float> x) {
   ArenaScope scope(step.arena);
@@ -21,7 +17,7 @@ void WindowKv(StepContext& step, int64_t layer, const AttentionWeights& weights,
   for (const SequenceSpan& sequence : step.sequences) {
     const StateLayout& layout = sequence.state->layout();
     step.pool.ParallelFor(
-        sequence.count, kRowsPerShare, [&](int64_t begin, int64_t end, int /*worker*/) {
+        sequence.count, step.RowGrain(head_dim), [&](int64_t begin, int64_t end, int /*worker*/) {
           for (int64_t row = begin; row < end; ++row) {
             EncodeRow(layout.window_format,
                       {k.Row(sequence.first_row + row), static_cast<size_t>(head_dim)},

@@ -55,7 +55,7 @@ void CheckAttention(const Case& c) {
                                   .round_probabilities = c.round,
                                   .round_output = c.round};
   for (const int threads : {1, 2, 5}) {
-    ThreadPool pool(threads);
+    ThreadPool pool(threads, 0);
     TestMatrix expected(c.rows, c.heads * c.dim);
     TestMatrix found(c.rows, c.heads * c.dim, 2, 9);
     const auto run = [&](const Kernels& kernels, View<float> out) {

@@ -28,7 +28,7 @@ std::vector<uint16_t> RandomBf16(int64_t count, std::mt19937& random) {
 template <typename Call>
 void CompareInPlace(TestMatrix input, const Call& call) {
   for (const int threads : kThreads) {
-    ThreadPool pool(threads);
+    ThreadPool pool(threads, 0);
     TestMatrix expected = input;
     TestMatrix found = input;
     call(ReferenceKernels(), expected.view(), pool);

@@ -24,7 +24,7 @@ struct Shape {
 
 void CheckProduct(WeightFormat format, const Shape& shape, int threads, bool with_nan) {
   std::mt19937 random(static_cast<uint32_t>(shape.rows * 7 + shape.outputs * 3 + shape.cols));
-  ThreadPool pool(threads);
+  ThreadPool pool(threads, 0);
   const TestWeight weight(format, shape.outputs, shape.cols, random, with_nan);
   TestMatrix x(shape.rows, shape.cols);
   x.Randomize(random);
@@ -147,7 +147,7 @@ TEST(Matmul, OneRowOfExtremeInputs) {
 // A batch is its rows: no row may depend on how many others there are.
 TEST(Matmul, ARowAloneEqualsTheRowInABatch) {
   std::mt19937 random(7);
-  ThreadPool pool(2);
+  ThreadPool pool(2, 0);
   const TestWeight weight(WeightFormat::kFp8Tile32, 70, 544, random);
   TestMatrix x(131, 544);
   x.Randomize(random);

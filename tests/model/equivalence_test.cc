@@ -31,8 +31,7 @@ class Equivalence : public ::testing::TestWithParam<const char*> {
 
 TEST_P(Equivalence, AnyChunkSize) {
   for (int64_t chunk : {1, 2, 3, 7, 64, 128}) {
-    const Matrix<float> cut =
-        RunTokens(*model_, tokens_, {.chunk = chunk, .decode_from = -1, .threads = 1});
+    const Matrix<float> cut = RunTokens(*model_, tokens_, {.chunk = chunk});
     EXPECT_TRUE(SameBits(cut.view(), whole_.view())) << "chunk " << chunk;
   }
 }
@@ -41,19 +40,20 @@ TEST_P(Equivalence, DecodeIsPrefill) {
   const int64_t window = model_->config().sliding_window;
   for (int64_t from : {int64_t{1}, window - 1, window, window + 1, int64_t{60}}) {
     if (from >= static_cast<int64_t>(tokens_.size())) continue;
-    const Matrix<float> cut =
-        RunTokens(*model_, tokens_, {.chunk = 0, .decode_from = from, .threads = 1});
+    const Matrix<float> cut = RunTokens(*model_, tokens_, {.chunk = 0, .decode_from = from});
     EXPECT_TRUE(SameBits(cut.view(), whole_.view())) << "decode from " << from;
   }
 }
 
 TEST_P(Equivalence, AnyThreadCount) {
   for (int threads : {2, 5}) {
-    for (int64_t chunk : {int64_t{0}, int64_t{7}}) {
-      const Matrix<float> cut =
-          RunTokens(*model_, tokens_, {.chunk = chunk, .decode_from = -1, .threads = threads});
-      EXPECT_TRUE(SameBits(cut.view(), whole_.view())) << threads << " threads, chunk " << chunk;
-    }
+    const Matrix<float> usual =
+        RunTokens(*model_, tokens_, {.chunk = 7, .decode_from = -1, .threads = threads});
+    EXPECT_TRUE(SameBits(usual.view(), whole_.view())) << threads << " threads, chunk 7";
+    // Every kernel split into as many shares as there are threads, however small its work.
+    const Matrix<float> split = RunTokens(
+        *model_, tokens_, {.chunk = 0, .decode_from = -1, .threads = threads, .share_cost_min = 0});
+    EXPECT_TRUE(SameBits(split.view(), whole_.view())) << threads << " threads, all split";
   }
 }
 

@@ -56,7 +56,7 @@ std::vector<int32_t> GoldenPrompt(const std::string& set) {
 Matrix<float> RunTokens(const Model& model, std::span<const int32_t> tokens, const Cutting& cutting,
                         const Diagnostics* diagnostics) {
   const auto count = static_cast<int64_t>(tokens.size());
-  ThreadPool pool(cutting.threads);
+  ThreadPool pool(cutting.threads, cutting.share_cost_min);
   Arena arena;
   auto state = model.NewSequence();
   Matrix<float> logits(count, model.config().vocab_size);

@@ -25,6 +25,7 @@ struct Cutting {
   int64_t chunk = 0;         // tokens a call; 0: all at once
   int64_t decode_from = -1;  // from this position on one token a call; -1: never
   int threads = 1;
+  int64_t share_cost_min = kShareCostMin;  // 0: split however small the work
 };
 
 // Logits of every token, [tokens, vocab].

@@ -67,7 +67,7 @@ TEST_P(Logits, OfficialDecodeOwnerKeys) {
   const Json info = GoldenJson(set + "/case.json");
   const int64_t prefill = info.Find("prefill_then_decode")->Find("prefill_tokens")->as_int();
   const Matrix<float> logits =
-      RunTokens(*model, GoldenPrompt(set), {.chunk = 0, .decode_from = prefill, .threads = 1});
+      RunTokens(*model, GoldenPrompt(set), {.chunk = 0, .decode_from = prefill});
   const GoldenMatrix golden = GoldenLogits(set, "decode_logits_owner_keys");
   const Distance distance =
       Compare(logits.view().Rows(prefill, golden.rows),
@@ -128,8 +128,7 @@ TEST_P(StaleSlot, SelectsAsTheReferenceDecodes) {
       selected[i] = static_cast<int32_t>(golden[static_cast<size_t>(step) * selected.size() + i]);
     }
   };
-  RunTokens(*model, GoldenPrompt(set), {.chunk = 0, .decode_from = prefill, .threads = 1},
-            &diagnostics);
+  RunTokens(*model, GoldenPrompt(set), {.chunk = 0, .decode_from = prefill}, &diagnostics);
   ASSERT_EQ(compared, 20 * 2 * 16);
   EXPECT_GE(shared, compared * 7 / 10) << "with the other mode: " << shared_with_other;
   EXPECT_LE(shared_with_other, shared / 2) << shared;
