@@ -110,7 +110,7 @@ TEST(EngramRows, ReleasedRowIdsWithHistoryCutAnywhere) {
 
 TEST(EngramRows, MiniModelsRowIds) {
   for (const std::string set : {"full_mini", "wide"}) {
-    const auto model = LoadGoldenModel(set, Numerics::Official(), ReferenceKernels());
+    const auto model = LoadGoldenModel(set, Numerics::Official(), FastKernels());
     const Golden expected(set + "/expected.json");
     const std::vector<int64_t> golden = expected["engram_ids"].Ints();
     const auto layers = static_cast<int64_t>(model->config().engram_layer_ids.size());
