@@ -91,8 +91,13 @@ void AddContextFlags(CLI::App& command, ModelFlags* flags) {
       ->capture_default_str();
 }
 
-void AddSamplingFlags(CLI::App& command, SamplingOptions* sampling, std::optional<uint64_t>* seed,
-                      int64_t* max_tokens) {
+void AddMaxTokens(CLI::App& command, int64_t* max_tokens, const char* help) {
+  command.add_option("-n,--max-tokens", *max_tokens, help)
+      ->check(CLI::Range(int64_t{0}, kTokensMax))
+      ->type_name("N");
+}
+
+void AddSamplingFlags(CLI::App& command, SamplingOptions* sampling, std::optional<uint64_t>* seed) {
   const auto number = [&](const char* name, double* value, double low, double high,
                           const char* help) {
     command.add_option(name, *value, help)
@@ -100,11 +105,6 @@ void AddSamplingFlags(CLI::App& command, SamplingOptions* sampling, std::optiona
         ->type_name("X")
         ->capture_default_str();
   };
-  command
-      .add_option("-n,--max-tokens", *max_tokens,
-                  "Most tokens of an answer (default: 8192, with thinking 65536)")
-      ->check(CLI::Range(int64_t{0}, kTokensMax))
-      ->type_name("N");
   number("--temperature", &sampling->temperature, 0, 100, "0 always takes the best token");
   command.add_option("--top-k", sampling->top_k, "Only the N best tokens; 0: all")
       ->check(CLI::Range(int64_t{0}, kTokensMax))
@@ -155,7 +155,9 @@ CLI::App* AddGenerate(CLI::App& app, GenerateFlags* flags) {
       ->add_flag("--raw", flags->raw, "The prompt is a text to continue, not a question to answer")
       ->needs(prompt);
   AddChatFormatFlags(*command, &flags->system, &flags->thinking, &flags->effort);
-  AddSamplingFlags(*command, &flags->sampling, &flags->seed, &flags->max_tokens);
+  AddMaxTokens(*command, &flags->max_tokens,
+               "Most tokens of the answer (default: 8192, with thinking 65536)");
+  AddSamplingFlags(*command, &flags->sampling, &flags->seed);
   command->add_option("--stop", flags->stop, "End the answer before this text; may be repeated")
       ->allow_extra_args(false)
       ->type_name("TEXT");
@@ -195,7 +197,9 @@ CLI::App* AddChat(CLI::App& app, ChatFlags* flags) {
   CLI::App* command = app.add_subcommand(
       "chat", "Talk to the model in the terminal, or send it one question per line");
   AddChatFormatFlags(*command, &flags->system, &flags->thinking, &flags->effort);
-  AddSamplingFlags(*command, &flags->sampling, &flags->seed, &flags->max_tokens);
+  AddMaxTokens(*command, &flags->max_tokens,
+               "Most tokens of an answer (default: as many as the context has room for)");
+  AddSamplingFlags(*command, &flags->sampling, &flags->seed);
   AddModelFlags(*command, &flags->model);
   AddContextFlags(*command, &flags->model);
   command->footer(
