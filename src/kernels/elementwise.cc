@@ -226,7 +226,8 @@ void EngramWriteImpl(View<float> streams, View<const float> projected,
             const float* key = projected.Row(t) + c * d;
             float gate = 0.0f;
             if (blocked.empty() || blocked[t] == 0) {
-              const float dot = WeightedDot(x, key, &q_weight[c * d], &k_weight[c * d], d);
+              const float dot =
+                  WeightedDot(x, key, q_weight.data() + c * d, k_weight.data() + c * d, d);
               gate = reference::EngramGate(dot, SquareSum(x, d), SquareSum(key, d), d, norm_eps);
             }
             for (int64_t i = 0; i < d; i += kLanes) {
