@@ -89,7 +89,7 @@ class FileReader {
   }
   static std::string DumpShort(const Json& value) {
     constexpr size_t kShownBytesMax = 60;
-    const std::string text = DumpJson(value, JsonStyle::kCompact);
+    std::string text = DumpJson(value, JsonStyle::kCompact);
     if (text.size() <= kShownBytesMax) return text;
     return fmt::format("{} of {} bytes", value.TypeName(), text.size());
   }

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
+#include <thread>
 
 #include "tests/support/golden.h"
 #include "tests/text/text_support.h"
@@ -84,6 +86,22 @@ TEST(Tokenizer, LongUniformTextsTakeNoQuadraticTime) {
         << text.size() << " times " << int{text[0]};
     EXPECT_EQ(tokenizer.DecodeBytes(ids), text);
   }
+}
+
+// ThreadSanitizer watches this one.
+TEST(Tokenizer, ThreadsShareOneTokenizer) {
+  const Tokenizer& tokenizer = MiniTokenizer();
+  std::mt19937 generator(4);
+  const std::string text = RandomText(&generator, 3000);
+  const std::vector<int32_t> expected = tokenizer.EncodePlain(text);
+  std::array<std::vector<int32_t>, 4> results;
+  {
+    std::vector<std::jthread> threads;
+    for (std::vector<int32_t>& result : results) {
+      threads.emplace_back([&tokenizer, &text, &result] { result = tokenizer.EncodePlain(text); });
+    }
+  }
+  for (const std::vector<int32_t>& result : results) EXPECT_EQ(result, expected);
 }
 
 // The definition of BPE, as slow as it is short: the oracle for the merge loop.
