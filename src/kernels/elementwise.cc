@@ -165,17 +165,22 @@ void HcExpandImpl(View<const float> y, View<const float> post, View<const float>
     for (int64_t t = begin; t < end; ++t) {
       float* x = streams.Row(t);
       const float* mix = comb.Row(t);
+      const float* weights = post.Row(t);
+      const float* added = y.Row(t);
       for (int64_t i = 0; i < d; i += kLanes) {
         V in[kHcMult];
+#pragma GCC unroll 4
         for (int64_t j = 0; j < kHcMult; ++j) in[j] = hn::LoadU(D(), x + j * d + i);
-        const V value = hn::LoadU(D(), y.Row(t) + i);
+        const V value = hn::LoadU(D(), added + i);
+#pragma GCC unroll 4
         for (int64_t k = 0; k < kHcMult; ++k) {
           V sum = hn::Zero(D());
+#pragma GCC unroll 4
           for (int64_t j = 0; j < kHcMult; ++j) {
             sum = hn::Add(sum, hn::Mul(hn::Set(D(), mix[j * kHcMult + k]), in[j]));
           }
-          const V added = hn::Mul(hn::Set(D(), post.Row(t)[k]), value);
-          Store(hn::Add(added, sum), round_bf16, x + k * d + i);
+          const V first = hn::Mul(hn::Set(D(), weights[k]), value);
+          Store(hn::Add(first, sum), round_bf16, x + k * d + i);
         }
       }
     }

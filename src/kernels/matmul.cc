@@ -101,6 +101,22 @@ HWY_INLINE void AccumulateRows(const float* x, int64_t x_stride, const Tile& til
   }
 }
 
+// The last additions of four canonical sums at once, in the order of reference::ReduceLanes.
+HWY_INLINE void ReduceFour(const float* lanes, float* y) {
+  const hn::FixedTag<float, 4> d4;
+  const auto halves = [&](int64_t n) HWY_ATTR {
+    return hn::Add(hn::LoadU(d4, lanes + n * kLanes), hn::LoadU(d4, lanes + n * kLanes + 4));
+  };
+  const auto pairs = [&](auto a, auto b) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(d4, a, b), hn::InterleaveUpper(d4, a, b));
+  };
+  const auto first = pairs(halves(0), halves(1));
+  const auto second = pairs(halves(2), halves(3));
+  hn::StoreU(
+      hn::Add(hn::ConcatLowerLower(d4, second, first), hn::ConcatUpperUpper(d4, second, first)), d4,
+      y);
+}
+
 // At most kRowBlock rows times at most kUnitOutputs outputs. make_tile(output, outputs, input,
 // inputs) yields a Tile of at most kOutputBlock outputs and kInputBlock inputs.
 template <typename MakeTile>
@@ -125,10 +141,12 @@ HWY_INLINE void ProductBlock(View<const float> x, int64_t outputs, float* y, int
     }
   }
   for (int64_t r = 0; r < x.rows; ++r) {
-    for (int64_t n = 0; n < outputs; ++n) {
-      const float* lanes = &sums[n / kOutputBlock * kTileSums + r * kRowSums];
-      y[r * y_stride + n] = reference::ReduceLanes(lanes + n % kOutputBlock * kLanes);
-    }
+    const auto lanes = [&](int64_t n) {
+      return &sums[n / kOutputBlock * kTileSums + r * kRowSums + n % kOutputBlock * kLanes];
+    };
+    int64_t n = 0;
+    for (; n + 4 <= outputs; n += 4) ReduceFour(lanes(n), y + r * y_stride + n);
+    for (; n < outputs; ++n) y[r * y_stride + n] = reference::ReduceLanes(lanes(n));
   }
 }
 
