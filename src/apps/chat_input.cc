@@ -40,7 +40,7 @@ Result<ChatInput::Line> ChatInput::ReadLine(const char* prompt) {
       buffer_.erase(0, newline + 1);
       return line;
     }
-    if (interrupts_.Wait() == Interrupts::Woken::kInterrupt) {
+    if (interrupts_.Wait(STDIN_FILENO) == Interrupts::Woken::kInterrupt) {
       buffer_.clear();  // the terminal has dropped what was typed of this line as well
       return Line{Kind::kInterrupt, {}};
     }

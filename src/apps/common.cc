@@ -135,7 +135,7 @@ Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags) {
   std::unique_ptr<Engine> engine;
   {
     StatusLine status;
-    status.ShowLater("Loading the model ...");
+    status.Show("Loading the model ...");
     engine = TRY(Engine::Open(options));
   }
   for (const std::string& warning : engine->info().warnings) PrintNote(warning);

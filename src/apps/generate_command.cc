@@ -1,5 +1,5 @@
 // minke generate: one prompt, one answer, as text or as JSON.
-#include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -36,7 +36,9 @@ Json Messages(const std::string& system, const std::string& user) {
   return messages;
 }
 
-Result<ChatPrompt> MakePrompt(const Engine& engine, const GenerateFlags& flags) {
+// `messages` is the text of the file that --messages names.
+Result<ChatPrompt> MakePrompt(const Engine& engine, const GenerateFlags& flags,
+                              const std::string& messages) {
   if (flags.raw) {
     ChatPrompt prompt;
     prompt.text = *flags.prompt;
@@ -45,11 +47,10 @@ Result<ChatPrompt> MakePrompt(const Engine& engine, const GenerateFlags& flags) 
   }
   const ChatOptions options = MakeChatOptions(flags.thinking, flags.effort);
   if (flags.prompt.has_value()) {
-    const Json messages = Messages(flags.system, *flags.prompt);
-    return engine.EncodeChat(DumpJson(messages, JsonStyle::kCompact), "--prompt", options);
+    const Json question = Messages(flags.system, *flags.prompt);
+    return engine.EncodeChat(DumpJson(question, JsonStyle::kCompact), "--prompt", options);
   }
-  const std::string text = TRY(ReadInput(*flags.messages, kMessagesBytesMax));
-  return engine.EncodeChat(text, *flags.messages, options);
+  return engine.EncodeChat(messages, *flags.messages, options);
 }
 
 // Writes one float32 little-endian row per drawn token: what it was drawn from.
@@ -193,14 +194,20 @@ int64_t MaxTokens(const GenerateFlags& flags, const ChatPrompt& prompt) {
 }
 
 Status Generate(const GenerateFlags& flags) {
+  // Before Ctrl-C is watched for, so that it ends a program that waits for its input.
+  const std::string messages = flags.messages.has_value()
+                                   ? TRY(ReadInput(*flags.messages, kMessagesBytesMax))
+                                   : std::string();
   Interrupts interrupts = TRY(Interrupts::Create());
+  std::atomic<bool> cancel = false;
+  const std::unique_ptr<InterruptWatch> watch =
+      TRY(InterruptWatch::Start(interrupts, cancel, /*second_exits=*/true));
   const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model));
-  const ChatPrompt prompt = TRY(MakePrompt(*engine, flags));
+  const ChatPrompt prompt = TRY(MakePrompt(*engine, flags, messages));
   LogitsFile logits_file(flags.logits_out);
   StatusLine status;
   AnswerPrinter printer;
   JsonArray logprobs;
-  std::atomic<bool> cancel = interrupts.Take();
 
   GenerationOptions options;
   options.sampling = flags.sampling;
@@ -210,12 +217,8 @@ Status Generate(const GenerateFlags& flags) {
   options.stop_strings = flags.stop;
   options.stop_tokens = flags.stop_tokens;
   options.cancel = &cancel;
-  options.prefill_progress = [&](int64_t done, int64_t total) {
-    if (interrupts.Take()) cancel = true;
-    status.ShowPrefill(done, total);
-  };
+  options.prefill_progress = [&](int64_t done, int64_t total) { status.ShowPrefill(done, total); };
   options.on_token = [&](const TokenEvent& event) {
-    if (interrupts.Take()) cancel = true;
     status.Clear();
     logits_file.Write(event.logits);
     if (event.logprob != nullptr) logprobs.push_back(EventLogprobs(*engine, event));

@@ -2,12 +2,14 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,6 +22,17 @@ sigset_t InterruptSet() {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   return set;
+}
+
+constexpr int kExitInterrupted = 128 + SIGINT;  // what shells report for a program ended by Ctrl-C
+
+// Leaves without waiting for the running step, but not with a dim terminal.
+[[noreturn]] void ExitAtOnce() {
+  constexpr std::string_view kPlain = "\x1b[0m\n";
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  const ssize_t written = terminal ? write(STDOUT_FILENO, kPlain.data(), kPlain.size()) : 0;
+  static_cast<void>(written);  // there is nobody left to tell
+  _exit(kExitInterrupted);
 }
 
 }  // namespace
@@ -52,10 +65,10 @@ bool Interrupts::Take() {
   return any;
 }
 
-Interrupts::Woken Interrupts::Wait() {
+Interrupts::Woken Interrupts::Wait(int file_descriptor) {
   while (true) {
     std::array<pollfd, 2> files = {pollfd{file_descriptor_, POLLIN, 0},
-                                   pollfd{STDIN_FILENO, POLLIN, 0}};
+                                   pollfd{file_descriptor, POLLIN, 0}};
     if (poll(files.data(), files.size(), -1) < 0) {
       if (errno == EINTR) continue;
       return Woken::kInput;  // reading will say what is wrong
@@ -63,6 +76,35 @@ Interrupts::Woken Interrupts::Wait() {
     if (files[0].revents != 0 && Take()) return Woken::kInterrupt;
     if (files[1].revents != 0) return Woken::kInput;
   }
+}
+
+Result<std::unique_ptr<InterruptWatch>> InterruptWatch::Start(Interrupts& interrupts,
+                                                              std::atomic<bool>& cancel,
+                                                              bool second_exits) {
+  const int wake = eventfd(0, EFD_CLOEXEC);
+  if (wake < 0) {
+    return Fail(ErrorCode::kIo,
+                fmt::format("The system refused to watch for Ctrl-C: {}.", std::strerror(errno)));
+  }
+  std::unique_ptr<InterruptWatch> watch(new InterruptWatch(wake));
+  watch->thread_ = std::thread([self = watch.get(), &interrupts, &cancel, second_exits] {
+    self->Run(interrupts, cancel, second_exits);
+  });
+  return watch;
+}
+
+void InterruptWatch::Run(Interrupts& interrupts, std::atomic<bool>& cancel,
+                         bool second_exits) const {
+  while (interrupts.Wait(wake_) == Interrupts::Woken::kInterrupt) {
+    if (cancel.exchange(true) && second_exits) ExitAtOnce();
+  }
+}
+
+InterruptWatch::~InterruptWatch() {
+  const uint64_t one = 1;
+  CHECK(write(wake_, &one, sizeof(one)) == sizeof(one), "an eventfd always takes a 1");
+  thread_.join();
+  close(wake_);
 }
 
 }  // namespace minke

@@ -1,6 +1,10 @@
 // Ctrl-C as something that is read instead of something that happens: SIGINT is blocked and waits
-// in a descriptor, so no handler and no shared flag is needed.
+// in a descriptor, so no handler and no global flag is needed.
 #pragma once
+
+#include <atomic>
+#include <memory>
+#include <thread>
 
 #include "core/result.h"
 
@@ -19,13 +23,33 @@ class Interrupts {
   // Takes what has come since the last call; true if there was any.
   bool Take();
 
-  // Waits until standard input has something to read (or has ended), or Ctrl-C comes.
+  // Waits until `file_descriptor` has something to read (or has ended), or Ctrl-C comes.
   enum class Woken { kInput, kInterrupt };
-  Woken Wait();
+  Woken Wait(int file_descriptor);
 
  private:
   explicit Interrupts(int file_descriptor) : file_descriptor_(file_descriptor) {}
   int file_descriptor_ = -1;
+};
+
+// While it lives, a Ctrl-C sets `cancel` at once, also in the middle of a long step. A second one
+// ends the program if `second_exits`: a step may be long, and a person may not want to wait.
+class InterruptWatch {
+ public:
+  // `interrupts` and `cancel` outlive it.
+  static Result<std::unique_ptr<InterruptWatch>> Start(Interrupts& interrupts,
+                                                       std::atomic<bool>& cancel,
+                                                       bool second_exits);
+  ~InterruptWatch();
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+
+ private:
+  explicit InterruptWatch(int wake) : wake_(wake) {}
+  void Run(Interrupts& interrupts, std::atomic<bool>& cancel, bool second_exits) const;
+
+  int wake_ = -1;  // becomes readable when the watch is to end
+  std::thread thread_;
 };
 
 }  // namespace minke

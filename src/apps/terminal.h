@@ -27,8 +27,6 @@ class StatusLine {
   StatusLine& operator=(const StatusLine&) = delete;
 
   void Show(const std::string& text);
-  // Shows at once what takes long as a whole and has no steps to report.
-  void ShowLater(const std::string& text) { Show(text); }
   // Reading a prompt: shown once it has taken a second.
   void ShowPrefill(int64_t done, int64_t total);
   void Clear();

@@ -83,6 +83,16 @@ TEST(ChatCommand, ThinkingIsDimAndModelOutputCannotMoveTheCursor) {
   EXPECT_NE(answer.find("\\x"), std::string::npos) << "the model wrote no control character";
 }
 
+TEST(GenerateCommand, CtrlCEndsItWithASentence) {
+  TerminalProcess generate(
+      {"generate", "--model", kMini, "--prompt", "The quick brown fox", "--threads", "1"});
+  ASSERT_TRUE(generate.WaitFor("Thinking:")) << generate.seen();
+  ASSERT_TRUE(generate.WaitFor("ue")) << generate.seen();
+  generate.Type("\x03");
+  EXPECT_EQ(generate.Wait(), 1);
+  EXPECT_NE(generate.seen().find("Stopped by Ctrl-C"), std::string::npos) << generate.seen();
+}
+
 TEST(ChatCommand, AnswersAPipeLineByLine) {
   const Finished run = RunMinke({"chat", "--model", kMini, "--max-tokens", "8", "--seed", "1",
                                  "--thinking", "off", "--threads", "1"},
