@@ -1,6 +1,8 @@
 // Memory of this process, as the kernel counts it.
 #pragma once
 
+#include <malloc.h>
+
 #include <cstdint>
 #include <fstream>
 #include <string>
