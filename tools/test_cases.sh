@@ -64,8 +64,9 @@ run_one() {
     "$(($(date +%s) - started))"
 }
 
-# run_tests PRESET SECONDS_PER_PROGRAM JOBS: every test program of a build, and their cases. Entries
-# named fetch_* bring files that others read, so they run first, and in the release build only.
+# run_tests PRESET SECONDS_PER_PROGRAM JOBS [PROGRAM...]: the named test programs of a build, or all
+# of them, and their cases. Entries named fetch_* bring files that others read, so they run first,
+# and in the release build only.
 run_tests() {
   local preset=$1 results names fetched name
   results=$(pwd)/build/$preset/test-results
@@ -78,6 +79,7 @@ run_tests() {
   fi
   fetched=$(grep '^fetch_' <<<"$names")
   names=$(grep -v '^fetch_' <<<"$names")
+  [ $# -eq 3 ] || names=$(printf '%s\n' "${@:4}")
   [ "$preset" = release ] || fetched=
   for name in $fetched; do
     run_one "$preset" "$results" "$2" "$name"
@@ -129,7 +131,7 @@ print_skips() {
     sed 's/&#x0A;/ /g; s/&apos;/'\''/g; s/&quot;/"/g' | sort | uniq -c
 }
 
-# build_preset PRESET JOBS TARGET...: configures and builds, with a line of progress now and then.
+# build_preset PRESET JOBS [--target TARGET...]: configures and builds, with a line of progress now and then.
 build_preset() {
   local preset=$1 jobs=$2 log=build/$1.log status=0
   shift 2
