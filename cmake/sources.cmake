@@ -11,8 +11,8 @@ minke_library(checkpoint
   DEPS minke_core)
 minke_library(text
   SOURCES utf8.cc tokenizer_splitter.cc tokenizer_bpe.cc tokenizer_file.cc tokenizer.cc
-    compressed_vocabulary.cc request_fields.cc chat_tools.cc chat_request.cc prompt_writer.cc chat_encoding.cc
-    output_parser.cc
+    compressed_vocabulary.cc request_fields.cc chat_tools.cc chat_request.cc prompt_writer.cc
+    chat_encoding.cc output_parser.cc
   DEPS minke_core PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 minke_library(model
   SOURCES config.cc weights.cc state.cc forward.cc hyper_connections.cc window_kv.cc
