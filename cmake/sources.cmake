@@ -31,3 +31,9 @@ minke_program(minke
     tokenize_command.cc
   DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
     minke_engine)
+
+# CLI11's templates take UBSan's compiler minutes, and this file only names flags.
+if(MINKE_SANITIZE MATCHES undefined)
+  set_source_files_properties(src/apps/flags.cc PROPERTIES
+    COMPILE_OPTIONS -fno-sanitize=undefined)
+endif()
