@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -50,16 +51,19 @@ TEST(SafetensorsMemory, HostileHeadersCostABoundedFactor) {
     while (text.size() < kHeaderBytes) text += piece;
     return text;
   };
+  int64_t highest = 0;
   for (const std::string& header :
        {"{\"a\":[" + repeated("0,") + "0]}", "{\"a\":[" + repeated("[],") + "0]}",
         "{\"a\":[" + repeated("{},") + "0]}", "{\"a\":[" + repeated("\"\",") + "0]}",
         "{" + keys + "\"a\":0}", "{\"a\":{" + keys + "\"a\":0}}"}) {
     const std::string file = WithLength(header);
     const int64_t peak = PeakOfParsing(file);
-    EXPECT_GT(peak, static_cast<int64_t>(header.size())) << "The peak was not seen.";
     EXPECT_LT(peak, static_cast<int64_t>(kHeaderExpansionMax * header.size()))
         << header.substr(0, 24);
+    highest = std::max(highest, peak);
   }
+  // The heap may serve one of them from what an earlier one left; that it serves all is a fault.
+  EXPECT_GT(highest, static_cast<int64_t>(10 * kHeaderBytes)) << "No peak was seen.";
 }
 
 // The claims of a header are compared and never allocated.
