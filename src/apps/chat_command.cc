@@ -43,7 +43,7 @@ class Chat {
   void Greet() const;
   // False to leave.
   bool RunCommand(const std::string& command);
-  Status Ask(const std::string& question);
+  void Ask(const std::string& question);
   void PrintTurn(const GenerationResult& result) const;
   void PrintStats() const;
 
@@ -88,7 +88,7 @@ Status Chat::Run() {
     if (line.text.front() == '/') {
       if (!RunCommand(line.text)) break;
     } else {
-      TRY_STATUS(Ask(LossyUtf8(line.text)));
+      Ask(LossyUtf8(line.text));
     }
   }
   if (failed_ && !input_.interactive()) return Fail("Not every question could be answered.");
@@ -114,7 +114,7 @@ bool Chat::RunCommand(const std::string& command) {
   return true;
 }
 
-Status Chat::Ask(const std::string& question) {
+void Chat::Ask(const std::string& question) {
   std::atomic<bool> cancel = false;
   StatusLine status;
   AnswerPrinter printer;
@@ -127,8 +127,7 @@ Status Chat::Ask(const std::string& question) {
     status.Clear();
     printer.Print(event);
   };
-  const std::unique_ptr<InterruptWatch> watch =
-      TRY(InterruptWatch::Start(interrupts_, cancel, /*second_exits=*/false));
+  const InterruptWatch watch(interrupts_, cancel, /*second_exits=*/false);
   Result<GenerationResult> result = conversation_.Ask(question, options);
   status.Clear();
   printer.Finish();
@@ -138,11 +137,10 @@ Status Chat::Ask(const std::string& question) {
     if (result.error().code == ErrorCode::kLimit) {
       PrintNote("the question was not added to the conversation; /reset starts a new one.");
     }
-    return {};
+    return;
   }
   last_ = std::move(result).value();
   PrintTurn(last_);
-  return {};
 }
 
 void Chat::PrintTurn(const GenerationResult& result) const {

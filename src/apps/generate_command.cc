@@ -200,8 +200,7 @@ Status Generate(const GenerateFlags& flags) {
                                    : std::string();
   Interrupts interrupts = TRY(Interrupts::Create());
   std::atomic<bool> cancel = false;
-  const std::unique_ptr<InterruptWatch> watch =
-      TRY(InterruptWatch::Start(interrupts, cancel, /*second_exits=*/true));
+  const InterruptWatch watch(interrupts, cancel, /*second_exits=*/true);
   const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model));
   const ChatPrompt prompt = TRY(MakePrompt(*engine, flags, messages));
   LogitsFile logits_file(flags.logits_out);

@@ -40,20 +40,24 @@ constexpr int kExitInterrupted = 128 + SIGINT;  // what shells report for a prog
 Result<Interrupts> Interrupts::Create() {
   const sigset_t set = InterruptSet();
   const int blocked = pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  const int file_descriptor = blocked == 0 ? signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC) : -1;
-  if (file_descriptor < 0) {
-    return Fail(ErrorCode::kIo, fmt::format("The system refused to watch for Ctrl-C: {}.",
-                                            std::strerror(blocked != 0 ? blocked : errno)));
+  const int signals = blocked == 0 ? signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC) : -1;
+  const int wake = signals >= 0 ? eventfd(0, EFD_CLOEXEC) : -1;
+  if (wake < 0) {
+    const int error = blocked != 0 ? blocked : errno;
+    if (signals >= 0) close(signals);
+    return Fail(ErrorCode::kIo,
+                fmt::format("The system refused to watch for Ctrl-C: {}.", std::strerror(error)));
   }
-  return Interrupts(file_descriptor);
+  return Interrupts(signals, wake);
 }
 
 Interrupts::Interrupts(Interrupts&& other) noexcept
-    : file_descriptor_(std::exchange(other.file_descriptor_, -1)) {}
+    : signals_(std::exchange(other.signals_, -1)), wake_(std::exchange(other.wake_, -1)) {}
 
 Interrupts::~Interrupts() {
-  if (file_descriptor_ < 0) return;
-  close(file_descriptor_);
+  if (signals_ < 0) return;
+  close(signals_);
+  close(wake_);
   const sigset_t set = InterruptSet();
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
@@ -61,14 +65,13 @@ Interrupts::~Interrupts() {
 bool Interrupts::Take() {
   bool any = false;
   signalfd_siginfo info;
-  while (read(file_descriptor_, &info, sizeof(info)) == sizeof(info)) any = true;
+  while (read(signals_, &info, sizeof(info)) == sizeof(info)) any = true;
   return any;
 }
 
 Interrupts::Woken Interrupts::Wait(int file_descriptor) {
   while (true) {
-    std::array<pollfd, 2> files = {pollfd{file_descriptor_, POLLIN, 0},
-                                   pollfd{file_descriptor, POLLIN, 0}};
+    std::array<pollfd, 2> files = {pollfd{signals_, POLLIN, 0}, pollfd{file_descriptor, POLLIN, 0}};
     if (poll(files.data(), files.size(), -1) < 0) {
       if (errno == EINTR) continue;
       return Woken::kInput;  // reading will say what is wrong
@@ -78,33 +81,18 @@ Interrupts::Woken Interrupts::Wait(int file_descriptor) {
   }
 }
 
-Result<std::unique_ptr<InterruptWatch>> InterruptWatch::Start(Interrupts& interrupts,
-                                                              std::atomic<bool>& cancel,
-                                                              bool second_exits) {
-  const int wake = eventfd(0, EFD_CLOEXEC);
-  if (wake < 0) {
-    return Fail(ErrorCode::kIo,
-                fmt::format("The system refused to watch for Ctrl-C: {}.", std::strerror(errno)));
-  }
-  std::unique_ptr<InterruptWatch> watch(new InterruptWatch(wake));
-  watch->thread_ = std::thread([self = watch.get(), &interrupts, &cancel, second_exits] {
-    self->Run(interrupts, cancel, second_exits);
-  });
-  return watch;
-}
-
-void InterruptWatch::Run(Interrupts& interrupts, std::atomic<bool>& cancel,
-                         bool second_exits) const {
-  while (interrupts.Wait(wake_) == Interrupts::Woken::kInterrupt) {
-    if (cancel.exchange(true) && second_exits) ExitAtOnce();
-  }
-}
+InterruptWatch::InterruptWatch(Interrupts& interrupts, std::atomic<bool>& cancel, bool second_exits)
+    : interrupts_(interrupts), thread_([&interrupts, &cancel, second_exits] {
+        while (interrupts.Wait(interrupts.wake_) == Interrupts::Woken::kInterrupt) {
+          if (cancel.exchange(true) && second_exits) ExitAtOnce();
+        }
+      }) {}
 
 InterruptWatch::~InterruptWatch() {
-  const uint64_t one = 1;
-  CHECK(write(wake_, &one, sizeof(one)) == sizeof(one), "an eventfd always takes a 1");
+  uint64_t count = 1;
+  CHECK(write(interrupts_.wake_, &count, sizeof(count)) == sizeof(count));
   thread_.join();
-  close(wake_);
+  CHECK(read(interrupts_.wake_, &count, sizeof(count)) == sizeof(count));
 }
 
 }  // namespace minke

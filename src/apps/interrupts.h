@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <thread>
 
 #include "core/result.h"
@@ -28,27 +27,25 @@ class Interrupts {
   Woken Wait(int file_descriptor);
 
  private:
-  explicit Interrupts(int file_descriptor) : file_descriptor_(file_descriptor) {}
-  int file_descriptor_ = -1;
+  friend class InterruptWatch;
+  Interrupts(int signals, int wake) : signals_(signals), wake_(wake) {}
+  int signals_ = -1;  // readable when SIGINT is pending
+  int wake_ = -1;     // an eventfd, readable when an InterruptWatch is to end
 };
 
 // While it lives, a Ctrl-C sets `cancel` at once, also in the middle of a long step. A second one
 // ends the program if `second_exits`: a step may be long, and a person may not want to wait.
+// One at a time over an Interrupts, which nobody else reads meanwhile.
 class InterruptWatch {
  public:
   // `interrupts` and `cancel` outlive it.
-  static Result<std::unique_ptr<InterruptWatch>> Start(Interrupts& interrupts,
-                                                       std::atomic<bool>& cancel,
-                                                       bool second_exits);
+  InterruptWatch(Interrupts& interrupts, std::atomic<bool>& cancel, bool second_exits);
   ~InterruptWatch();
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
 
  private:
-  explicit InterruptWatch(int wake) : wake_(wake) {}
-  void Run(Interrupts& interrupts, std::atomic<bool>& cancel, bool second_exits) const;
-
-  int wake_ = -1;  // becomes readable when the watch is to end
+  Interrupts& interrupts_;
   std::thread thread_;
 };
 
