@@ -29,10 +29,9 @@ struct View {
   View(T* data_in, int64_t rows_in, int64_t cols_in, int64_t stride_in)
       : data(data_in), rows(rows_in), cols(cols_in), stride(stride_in) {}
   // A view of T is also a view of const T.
-  template <typename U>
-  requires std::is_same_v<std::add_const_t<U>, T> View(
-      const View<U>& other)  // NOLINT(google-explicit-constructor)
-      : View(other.data, other.rows, other.cols, other.stride) {}
+  template <typename U, std::enable_if_t<std::is_same_v<std::add_const_t<U>, T>, int> = 0>
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  View(const View<U>& other) : View(other.data, other.rows, other.cols, other.stride) {}
 
   T* Row(int64_t row) const {
     DCHECK(row >= 0 && row < rows);
