@@ -188,6 +188,12 @@ TEST(Checkpoint, TotalSizeDiffers) {
   ExpectMentions(shards.Error(), {kIndexName, "total_size is 16", "15 bytes"});
 }
 
+TEST(Checkpoint, IndexFileSizeIsLimited) {
+  const Shards shards;
+  std::filesystem::resize_file(shards.directory().Path(kIndexName), kIndexBytesMax + 1);
+  ExpectMentions(shards.Error(), {kIndexName, "67108865 bytes; at most 67108864"});
+}
+
 TEST(SafetensorsIndex, ShardNamesCannotLeaveTheFolder) {
   for (const std::string_view name :
        {"../s1.safetensors", "/tmp/s1.safetensors", "a/b.safetensors", "..", "", ".safetensors",

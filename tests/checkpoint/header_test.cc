@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "checkpoint/safetensors.h"
+#include "tests/support/resident_memory.h"
 
 namespace minke {
 namespace {
@@ -119,6 +120,19 @@ TEST(SafetensorsHeader, NamesHaveALimit) {
   ExpectMentions(message, {"1 to 512 bytes", "513"});
   EXPECT_LT(message.size(), 260u);
   ExpectMentions(ErrorOf(named(0), 1), {"it has 0"});
+}
+
+TEST(SafetensorsHeader, TensorCountLimitIsExact) {
+  if (testing::kSanitized) GTEST_SKIP() << "A million entries take a sanitizer half a minute.";
+  const auto error_with = [](uint64_t count) {
+    std::string header = "{";
+    for (uint64_t i = 0; i < count; ++i)
+      header += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":0";
+    return ErrorOf(header + "}", 0);
+  };
+  // At the limit it is the first entry that is wrong.
+  ExpectMentions(error_with(kTensorCountMax), {"\"0\"", "object"});
+  ExpectMentions(error_with(kTensorCountMax + 1), {"describes 1048577 tensors", "at most 1048576"});
 }
 
 TEST(SafetensorsHeader, EntryOfTheWrongType) {

@@ -2,13 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <functional>
-#include <sstream>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "tests/support/golden.h"
+#include "tests/support/temp_directory.h"
 
 namespace minke {
 namespace {
@@ -336,6 +335,18 @@ TEST(Config, LongValuesAreNotRepeated) {
   const std::string message = ErrorOf(GoldenJson("full_mini/config.json"),
                                       {"", "model_type", std::string(10'000, 'x'), ""});
   EXPECT_LT(message.size(), 200u) << message;
+}
+
+TEST(Config, FileSizeLimitIsExact) {
+  const testing::TempDirectory directory;
+  std::string text = DumpJson(GoldenJson("tiny_swa/config.json"), JsonStyle::kCompact);
+  text.resize(kConfigBytesMax, ' ');
+  directory.Write("config.json", text);
+  EXPECT_TRUE(LoadConfig(directory.Path("config.json")).has_value());
+  directory.Write("config.json", text + " ");
+  const auto refused = LoadConfig(directory.Path("config.json"));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kLimit);
 }
 
 TEST(Config, FileErrorsNameTheFile) {

@@ -257,7 +257,34 @@ TEST(BindWeights, WrongDtypeAndShape) {
                  {"must be BF16 [512, 128]", "it is BF16 [512, 128, 1]"});
 }
 
-// The released model as sparse files of its true sizes: 48 shards, 510 GB that take no disk.
+// Writes a shard of the specs' sizes whose data is one hole: it takes no disk. False where the file
+// system cannot do that. The data starts at a multiple of 8, plus `shift`.
+bool WriteSparseShard(const TempDirectory& directory, const std::string& name,
+                      const std::vector<const TensorSpec*>& specs, size_t shift) {
+  JsonObject header;
+  int64_t end = 0;
+  for (const TensorSpec* spec : specs) {
+    JsonArray shape;
+    for (const int64_t dim : spec->shape) shape.emplace_back(dim);
+    const int64_t begin = end;
+    end += TensorBytes(*spec);
+    JsonObject entry{{"dtype", DTypeName(spec->dtype)}};
+    entry.emplace_back("shape", std::move(shape));
+    entry.emplace_back("data_offsets", JsonArray{begin, end});
+    header.emplace_back(spec->name, std::move(entry));
+  }
+  std::string text = DumpJson(std::move(header), JsonStyle::kCompact);
+  text.resize((text.size() + 7) / 8 * 8 + shift, ' ');
+  const uint64_t length = text.size();
+  std::string file(8, '\0');
+  std::memcpy(file.data(), &length, 8);
+  file += text;
+  directory.Write(name, file);
+  return ::truncate(directory.Path(name).c_str(),
+                    static_cast<off_t>(file.size()) + static_cast<off_t>(end)) == 0;
+}
+
+// The released model as sparse files of its true sizes: 510 GB that take no disk.
 class SparseRelease {
  public:
   SparseRelease() : config_(Load("released")) {
@@ -271,17 +298,15 @@ class SparseRelease {
       weight_map.emplace_back(spec.name, shard);
       total += static_cast<uint64_t>(TensorBytes(spec));
     }
-    shard_count_ = shards.size();
     Json index;
     index.Set("metadata", JsonObject{{"total_size", total}});
     index.Set("weight_map", std::move(weight_map));
     directory_.Write("model.safetensors.index.json", DumpJson(index, JsonStyle::kPretty));
     for (const auto& [name, specs] : shards) {
-      if (!WriteShard(name, specs)) sparse_ = false;
+      if (!WriteSparseShard(directory_, name, specs, 0)) sparse_ = false;
     }
   }
   bool sparse() const { return sparse_; }
-  size_t shard_count() const { return shard_count_; }
   const ModelConfig& config() const { return config_; }
   const TempDirectory& directory() const { return directory_; }
 
@@ -295,35 +320,56 @@ class SparseRelease {
     }
     return stem + (table ? "-table" : "") + ".safetensors";
   }
-  bool WriteShard(const std::string& name, const std::vector<const TensorSpec*>& specs) {
-    JsonObject header;
-    int64_t end = 0;
-    for (const TensorSpec* spec : specs) {
-      JsonArray shape;
-      for (const int64_t dim : spec->shape) shape.emplace_back(dim);
-      const int64_t begin = end;
-      end += TensorBytes(*spec);
-      JsonObject entry{{"dtype", DTypeName(spec->dtype)}};
-      entry.emplace_back("shape", std::move(shape));
-      entry.emplace_back("data_offsets", JsonArray{begin, end});
-      header.emplace_back(spec->name, std::move(entry));
-    }
-    std::string text = DumpJson(std::move(header), JsonStyle::kCompact);
-    text.resize((text.size() + 7) / 8 * 8, ' ');
-    const uint64_t length = text.size();
-    std::string file(8, '\0');
-    std::memcpy(file.data(), &length, 8);
-    file += text;
-    directory_.Write(name, file);
-    return ::truncate(directory_.Path(name).c_str(),
-                      static_cast<off_t>(file.size()) + static_cast<off_t>(end)) == 0;
-  }
 
   TempDirectory directory_;
   ModelConfig config_;
-  size_t shard_count_ = 0;
   bool sparse_ = true;
 };
+
+// 128 columns of BF16: 1,048,576 rows are kRealignedBytesMax exactly.
+std::string BindShiftedEmbedding(int64_t vocab_size) {
+  const TempDirectory directory;
+  ModelConfig config = Load("tiny_swa");
+  config.vocab_size = vocab_size;
+  const auto catalogue = TensorCatalogue(config);
+  std::vector<const TensorSpec*> specs;
+  for (const TensorSpec& spec : catalogue) {
+    if (spec.name == "embed.weight") specs.push_back(&spec);
+  }
+  // Everything else in a shard of its own, aligned.
+  std::vector<const TensorSpec*> others;
+  for (const DType dtype :
+       {DType::kF32, DType::kBf16, DType::kI8, DType::kF8E4M3, DType::kF8E8M0}) {
+    for (const TensorSpec& spec : catalogue) {
+      if (spec.dtype == dtype && spec.name != "embed.weight") others.push_back(&spec);
+    }
+  }
+  JsonObject weight_map;
+  uint64_t total = 0;
+  for (const TensorSpec& spec : catalogue) {
+    weight_map.emplace_back(
+        spec.name, spec.name == "embed.weight" ? "shifted.safetensors" : "others.safetensors");
+    total += static_cast<uint64_t>(TensorBytes(spec));
+  }
+  Json index;
+  index.Set("metadata", JsonObject{{"total_size", total}});
+  index.Set("weight_map", std::move(weight_map));
+  directory.Write("model.safetensors.index.json", DumpJson(index, JsonStyle::kCompact));
+  EXPECT_TRUE(WriteSparseShard(directory, "shifted.safetensors", specs, 1));
+  EXPECT_TRUE(WriteSparseShard(directory, "others.safetensors", others, 0));
+  const auto checkpoint = Checkpoint::Open(directory.path());
+  EXPECT_TRUE(checkpoint.has_value()) << checkpoint.error().message;
+  if (!checkpoint) return "no checkpoint";
+  const auto weights = BindWeights(config, *checkpoint);
+  return weights ? std::string() : weights.error().message;
+}
+
+TEST(BindWeights, CopiesForAlignmentHaveALimit) {
+  constexpr int64_t kRowsAtTheLimit = int64_t{kRealignedBytesMax} / (128 * 2);
+  EXPECT_EQ(BindShiftedEmbedding(kRowsAtTheLimit), "");
+  ExpectMentions(BindShiftedEmbedding(kRowsAtTheLimit + 1),
+                 {"shifted.safetensors", "\"embed.weight\"", "multiple of 2 bytes", "268435456"});
+}
 
 TEST(BindWeights, TheReleasedSizesBindInLittleMemory) {
   if (testing::kSanitized) GTEST_SKIP() << "A sanitizer's own memory hides ours.";
