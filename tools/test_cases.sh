@@ -131,7 +131,8 @@ print_skips() {
     sed 's/&#x0A;/ /g; s/&apos;/'\''/g; s/&quot;/"/g' | sort | uniq -c
 }
 
-# build_preset PRESET JOBS [--target TARGET...]: configures and builds, with a line of progress now and then.
+# build_preset PRESET JOBS [--target TARGET...]: configures and builds, with a line of progress now
+# and then.
 build_preset() {
   local preset=$1 jobs=$2 log=build/$1.log status=0
   shift 2
