@@ -77,6 +77,7 @@ Status Chat::Run() {
       break;
     }
     if (line.kind == ChatInput::Kind::kInterrupt) {
+      if (!input_.interactive()) return Fail(ErrorCode::kCancelled, "Stopped by Ctrl-C.");
       std::cout << '\n';
       if (leaving) break;
       leaving = true;
@@ -127,7 +128,7 @@ void Chat::Ask(const std::string& question) {
     status.Clear();
     printer.Print(event);
   };
-  const InterruptWatch watch(interrupts_, cancel, /*second_exits=*/false);
+  const InterruptWatch watch(interrupts_, cancel, /*second_exits=*/!input_.interactive());
   Result<GenerationResult> result = conversation_.Ask(question, options);
   status.Clear();
   printer.Finish();
