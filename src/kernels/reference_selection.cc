@@ -185,9 +185,9 @@ void RouterSelect(std::span<const float> logits, std::span<const float> bias,
   }
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](int32_t a, int32_t b) {
-    return keys[a] != keys[b] ? keys[a] > keys[b] : a < b;
-  });
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<int64_t>(k), order.end(),
+      [&](int32_t a, int32_t b) { return keys[a] != keys[b] ? keys[a] > keys[b] : a < b; });
   float sum = 0.0f;
   for (size_t i = 0; i < k; ++i) {
     experts[i] = order[i];
