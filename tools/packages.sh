@@ -1,5 +1,5 @@
 # Sourced by quickstart and test: the one list of Debian packages, how to install what is missing
-# of them, and how many compile jobs fit this machine.
+# of them, how many compile jobs fit this machine, and a short account of a long build.
 
 # To build the program.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libhwy-dev nlohmann-json3-dev libexpected-dev
@@ -87,4 +87,12 @@ compile_jobs() {
   [ "$jobs" -ge 1 ] || jobs=1
   [ "$jobs" -le "$processors" ] || jobs=$processors
   say "$jobs"
+}
+
+# Reads ninja's lines and passes on one in twenty.
+show_progress() {
+  awk '/^\[[0-9]+\/[0-9]+\]/ {
+    split(substr($1, 2), n, /[\/\]]/)
+    if (n[1] % 20 == 0 || n[1] == n[2]) { print "  built " n[1] " of " n[2]; fflush() }
+  }'
 }

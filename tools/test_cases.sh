@@ -140,11 +140,7 @@ build_preset() {
   {
     cmake --preset "$preset" -DMINKE_TESTS="$([ "$preset" = fuzz ] && echo OFF || echo ON)" &&
       cmake --build --preset "$preset" "$@" -- -j "$jobs"
-  } 2>&1 | tee "$log" | awk '
-    /^\[[0-9]+\/[0-9]+\]/ {
-      split(substr($1, 2), n, /[\/\]]/)
-      if (n[1] % 20 == 0 || n[1] == n[2]) { print "  built " n[1] " of " n[2]; fflush() }
-    }' || status=1
+  } 2>&1 | tee "$log" | show_progress || status=1
   add_case "build of preset $preset" "$status" "$log"
   return "$status"
 }
