@@ -2,6 +2,7 @@
 // a mistake and that no golden set calls alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -47,6 +48,53 @@ TEST_P(Formula, ExpandSumsOverSourceStreams) {
       EXPECT_EQ(expected, streams[k * kD + i]) << k << " " << i;
     }
   }
+}
+
+// comb of architecture.md 3.2 after `iterations`, in float64.
+std::vector<double> Sinkhorn(std::vector<double> z, int iterations) {
+  for (int j = 0; j < 4; ++j) {
+    double sum = 0;
+    for (int k = 0; k < 4; ++k) sum += std::exp(z[j * 4 + k]);
+    for (int k = 0; k < 4; ++k) z[j * 4 + k] = std::exp(z[j * 4 + k]) / sum + 1e-6;
+  }
+  for (int step = 1; step < 2 * iterations; ++step) {  // odd steps: columns; the first was rows
+    for (int line = 0; line < 4; ++line) {
+      double sum = 1e-6;
+      for (int i = 0; i < 4; ++i) sum += step % 2 == 1 ? z[i * 4 + line] : z[line * 4 + i];
+      for (int i = 0; i < 4; ++i) (step % 2 == 1 ? z[i * 4 + line] : z[line * 4 + i]) /= sum;
+    }
+  }
+  return z;
+}
+
+// Next to a triangular matrix, which has no doubly stochastic scaling, the normalisation converges
+// so slowly that one iteration more or less shows.
+TEST_P(Formula, SinkhornRunsTwentyIterations) {
+  std::vector<double> z = {0, 0, 0, 0, -12, 0, 0, 0, -12, -12, 0, 0, -12, -12, -12, 0};
+  constexpr int kCols = 8;
+  std::vector<float> ones(kCols, 1.0f);  // r = 1, so that m is the first column of fn
+  std::vector<float> fn(24 * kCols, 0.0f);
+  for (int i = 0; i < 16; ++i) fn[(8 + i) * kCols] = static_cast<float>(z[i]);
+  const Weight weight = {.format = WeightFormat::kF32,
+                         .data = reinterpret_cast<const std::byte*>(fn.data()),
+                         .rows = 24,
+                         .cols = kCols};
+  const std::vector<float> base(24, 0.0f);
+  const std::vector<float> scale(3, 1.0f);
+  std::vector<float> pre(4);
+  std::vector<float> post(4);
+  std::vector<float> comb(16);
+  kernels().hc_mix(RowOf(ones), weight, base, scale, 20, 1e-20f, 1e-6f, RowOf(pre), RowOf(post),
+                   RowOf(comb), pool_);
+  const auto distance = [&](int iterations) {
+    const std::vector<double> expected = Sinkhorn(z, iterations);
+    double largest = 0;
+    for (int i = 0; i < 16; ++i) largest = std::max(largest, std::fabs(expected[i] - comb[i]));
+    return largest;
+  };
+  EXPECT_LT(distance(20), 40 * 0x1p-24);  // forty divisions in float32
+  EXPECT_GT(distance(19), 1e-4);
+  EXPECT_GT(distance(21), 1e-4);
 }
 
 TEST_P(Formula, CollapseWeighsStreams) {
