@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 set(MINKE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Minke)
 
 install(TARGETS minke_core minke_kernels minke_checkpoint minke_text minke_model
-  minke_engine
+  minke_prefix_cache minke_engine
   EXPORT MinkeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS minke RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # engine.h includes core/result.h by a path relative to itself.

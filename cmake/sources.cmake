@@ -1,6 +1,7 @@
 # Every source file of the program, folder by folder, lowest layer first.
 minke_library(core
-  SOURCES result.cc tensor.cc thread_pool.cc file.cc json.cc numeric_formats.cc
+  SOURCES result.cc tensor.cc block_pool.cc thread_pool.cc file.cc storage_system.cc json.cc
+    numeric_formats.cc
   DEPS Threads::Threads PkgConfig::FMT)
 minke_library(kernels
   SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc weight_decoding.cc
@@ -18,12 +19,19 @@ minke_library(model
   SOURCES config.cc weights.cc state.cc forward.cc hyper_connections.cc window_kv.cc
     compressor.cc indexer.cc attention.cc moe.cc engram.cc engram_hash.cc linear.cc rope_tables.cc
   DEPS minke_core minke_kernels minke_checkpoint)
+minke_library(prefix_cache
+  SOURCES block_key.cc eviction.cc record_format.cc segment_file.cc store_index.cc block_store.cc
+    prefix_cache.cc
+  DEPS minke_core PkgConfig::CRYPTO PkgConfig::SQLITE PkgConfig::XXHASH)
+minke_library(simulator
+  SOURCES trace.cc simulator.cc report.cc
+  DEPS minke_core minke_prefix_cache)
 minke_library(planner
   SOURCES inspect.cc
   DEPS minke_core minke_model)
 minke_library(engine
   SOURCES chat_prompt.cc engine.cc generation.cc model_loader.cc sampler.cc
-  DEPS minke_core minke_model minke_text)
+  DEPS minke_core minke_model minke_text minke_prefix_cache)
 
 minke_program(minke
   SOURCES cpu_check.cc main.cc flags.cc common.cc terminal.cc interrupts.cc chat_input.cc

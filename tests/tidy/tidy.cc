@@ -18,14 +18,16 @@ struct IncludeRow {
   std::string_view folder;
   std::string_view allowed;  // blank-separated, with blanks at both ends
 };
-constexpr std::array<IncludeRow, 7> kIncludeTable = {{
+constexpr std::array<IncludeRow, 9> kIncludeTable = {{
     {"core", " core "},
     {"kernels", " core kernels "},
     {"checkpoint", " core checkpoint "},
     {"text", " core text "},
     {"model", " core kernels checkpoint model "},
     {"planner", " core checkpoint model planner "},
-    {"engine", " core kernels checkpoint model text engine "},
+    {"prefix_cache", " core prefix_cache "},
+    {"simulator", " core prefix_cache simulator "},
+    {"engine", " core kernels checkpoint model text prefix_cache engine "},
 }};
 
 // Third-party headers and the files through which they enter (CONVENTIONS.md 9).
@@ -33,12 +35,15 @@ struct WrapperRow {
   std::string_view header;  // prefix of what stands between < and >
   std::string_view files;   // prefix of the only paths that may include it
 };
-constexpr std::array<WrapperRow, 5> kWrappers = {{
+constexpr std::array<WrapperRow, 8> kWrappers = {{
     {"nlohmann/", "src/core/json.cc"},
     {"CLI/", "src/apps/"},
     {"pcre2", "src/text/tokenizer"},
     {"utf8proc", "src/text/"},
     {"hwy/", "src/kernels/"},
+    {"openssl/", "src/prefix_cache/block_key.cc"},
+    {"sqlite3", "src/prefix_cache/store_index.cc"},
+    {"xxhash", "src/prefix_cache/record_format.cc"},
 }};
 
 struct BannedRow {
