@@ -12,11 +12,11 @@
 namespace minke {
 namespace {
 
-// What a policy may know about an entry's use. Times are a count of uses of all entries, which is
-// unique and, unlike a clock of the machine, the same in every run.
+// What a policy may know about an entry's use. Times are a count of arrivals and uses of all
+// entries, which is unique and, unlike a clock of the machine, the same in every run.
 struct Usage {
   int64_t inserted = 0;
-  int64_t last_use = 0;
+  int64_t last_use = 0;      // or the arrival, before the first use
   int64_t previous_use = 0;  // the one before the last; 0: there is none
   int64_t uses = 0;
   int64_t next_use = std::numeric_limits<int64_t>::max();
@@ -75,7 +75,6 @@ class RankedPolicy final : public EvictionPolicy {
     added.parent = above;
     added.usage.inserted = ++time_;
     added.usage.last_use = time_;
-    added.usage.uses = 1;
     if (above != nullptr) {
       ++above->children;
       Settle(*above);
@@ -85,7 +84,7 @@ class RankedPolicy final : public EvictionPolicy {
 
   void Touch(EntryId entry) override {
     Entry& used = Find(entry);
-    used.usage.previous_use = used.usage.last_use;
+    if (used.usage.uses > 0) used.usage.previous_use = used.usage.last_use;
     used.usage.last_use = ++time_;
     ++used.usage.uses;
     Settle(used);
@@ -119,6 +118,7 @@ class RankedPolicy final : public EvictionPolicy {
   EntryId Victim() override { return heap_.empty() ? kNoEntry : heap_.front().entry->id; }
 
   void SetNextUse(EntryId entry, int64_t time) override {
+    CHECK(time >= 0, fmt::format("Entry {} cannot be used next at {}.", entry, time));
     Entry& used = Find(entry);
     used.usage.next_use = time;
     Settle(used);

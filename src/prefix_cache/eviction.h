@@ -21,7 +21,8 @@ inline constexpr EntryId kNoEntry = -1;
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
-  // A new entry, used now. `parent` is kNoEntry or an entry that is in; flat policies ignore it.
+  // A new entry, as recent as if it were used now; what counts as its first use is the first
+  // Touch(). `parent` is kNoEntry or an entry that is in; flat policies ignore it.
   virtual void Insert(EntryId entry, EntryId parent) = 0;
   // The entry was used. Callers touch a chain from its end to its root, so that of one chain the
   // end is the older.
@@ -35,8 +36,8 @@ class EvictionPolicy {
   virtual void Unpin(EntryId entry) = 0;
   // The entry to evict next, kNoEntry if all are pinned. Does not remove it.
   virtual EntryId Victim() = 0;
-  // For policies that look into the future (Belady): the time, in any unit, at which the entry will
-  // be used next; INT64_MAX for never. Others ignore it.
+  // For policies that look into the future (Belady): the time, 0 or more in any unit, at which
+  // the entry will be used next; INT64_MAX for never. Others ignore it.
   virtual void SetNextUse(EntryId entry, int64_t time) = 0;
 };
 
