@@ -27,7 +27,7 @@ View<const std::byte*> ListSlots(StepContext& step, int64_t layer, const LayerRo
             const std::byte** list = slots.Row(sequence.first_row + row);
             std::fill_n(list, slots.cols, nullptr);
             const int64_t position = sequence.start + row;
-            const int64_t oldest = std::max<int64_t>(0, position - window + 1);
+            const int64_t oldest = std::max(state.window_begin(layer), position - window + 1);
             for (int64_t p = oldest; p <= position; ++p) {
               list[p - oldest] = state.VisibleWindowRow(layer, p);
             }
@@ -57,22 +57,18 @@ void OutputProjection(StepContext& step, const AttentionWeights& weights, View<c
   Linear(step, weights.wo_b, z, y);
 }
 
-// What an owner of compressed rows or of a selection does before the core (4.8): keys are made
-// and scored from the latent as it is; only then is it rotated, quantized and published.
-void RunSources(StepContext& step, int64_t layer, const LayerRole& role,
-                const AttentionWeights& weights, View<const float> query_latent,
-                View<const float> x) {
-  ArenaScope scope(step.arena);
-  Latents latents;
-  if (role.mode == LayerMode::kFull) {
-    latents = Compress(step, layer, weights.compressor, x);
-    WriteIndexKeys(step, layer, weights.indexer, latents);
-  }
-  SelectRows(step, layer, weights.indexer, query_latent, x);
-  if (role.mode == LayerMode::kFull) PublishCompressedRows(step, layer, latents);
-}
-
 }  // namespace
+
+// Index keys are made from the latent as it is; only then is it rotated and quantized (4.8).
+void AttentionState(StepContext& step, int64_t layer, const AttentionWeights& weights,
+                    View<const float> x) {
+  ArenaScope scope(step.arena);
+  WindowKv(step, layer, weights, x);
+  if (step.config.layers[static_cast<size_t>(layer)].mode != LayerMode::kFull) return;
+  const Latents latents = Compress(step, layer, weights.compressor, x);
+  WriteIndexKeys(step, layer, weights.indexer, latents);
+  PublishCompressedRows(step, layer, latents);
+}
 
 void Attention(StepContext& step, int64_t layer, const AttentionWeights& weights,
                View<const float> x, View<float> y) {
@@ -88,9 +84,8 @@ void Attention(StepContext& step, int64_t layer, const AttentionWeights& weights
   Linear(step, weights.wq_b, query_latent, q);
   Rope(step, role.compress_ratio, q, config.head_dim, step.positions, /*inverse=*/false);
 
-  WindowKv(step, layer, weights, x);
   if (role.mode == LayerMode::kFull || role.mode == LayerMode::kReindex) {
-    RunSources(step, layer, role, weights, query_latent, x);
+    SelectRows(step, layer, weights.indexer, query_latent, x);
   }
 
   const View<const std::byte*> slots = ListSlots(step, layer, role);

@@ -106,6 +106,7 @@ void PublishCompressedRows(StepContext& step, int64_t layer, const Latents& late
           const auto index = static_cast<size_t>(row);
           SequenceState& state =
               *step.sequences[static_cast<size_t>(latents.sequence[index])].state;
+          if (!state.WritesRow(role.kv_source_index, latents.group[index])) continue;
           EncodeRow(state.layout().compressed_format,
                     {rows.Row(row), static_cast<size_t>(head_dim)},
                     {state.CompressedRow(role.kv_source_index, latents.group[index]),

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
 namespace minke {
 
 namespace {
+
+constexpr int64_t kUnboundedBytes = int64_t{1} << 62;
 
 // streams[t, c, :] = embedding of token t, for every stream c (3.1).
 void Embed(const ModelWeights& weights, std::span<const ForwardRows> rows, int64_t hc_mult,
@@ -42,7 +45,7 @@ void CollapseAndNorm(StepContext& step, View<const float> streams, View<const fl
 // layer's ffn ones: every collapse uses the weights computed one sublayer earlier, while post and
 // comb are used by the sublayer that computed them.
 void Block(StepContext& step, int64_t layer, const LayerWeights& weights, View<float> streams,
-           View<float> pre) {
+           View<float> pre, bool state_written) {
   ArenaScope scope(step.arena);
   const int64_t hidden = step.config.hidden_size;
   const bool round = step.numerics.round_activations;
@@ -53,6 +56,7 @@ void Block(StepContext& step, int64_t layer, const LayerWeights& weights, View<f
   HyperConnectionMix(step, weights.hc_attn, streams, attn);
   CollapseAndNorm(step, streams, pre, weights.attn_norm, u);
   step.Dump("attn_in", layer, u);
+  if (!state_written) AttentionState(step, layer, weights.attn, u);
   Attention(step, layer, weights.attn, u, y);
   step.Dump("attn_out", layer, y);
   step.kernels.hc_expand(y, attn.post, attn.comb, round, streams, step.pool);
@@ -70,7 +74,53 @@ void Block(StepContext& step, int64_t layer, const LayerWeights& weights, View<f
   step.Dump("pre_mix", layer, pre);
 }
 
-// Logits of the wanted rows only (11): collapse, norm, and the head in float32.
+// The part of the split layer that every row runs (6.2, V3): what it leaves behind, without
+// reading anything.
+void LeaveState(StepContext& step, int64_t layer, const LayerWeights& weights,
+                View<const float> streams, View<const float> pre) {
+  ArenaScope scope(step.arena);
+  View<float> u = step.arena.Allocate<float>(step.row_count, step.config.hidden_size);
+  CollapseAndNorm(step, streams, pre, weights.attn_norm, u);
+  AttentionState(step, layer, weights.attn, u);
+}
+
+template <typename T>
+void MoveRow(View<T>& matrix, int64_t from, int64_t to) {
+  if (matrix.rows == 0 || from == to) return;
+  std::memmove(matrix.Row(to), matrix.Row(from), static_cast<size_t>(matrix.cols) * sizeof(T));
+}
+
+// Keeps the rows that run the decoder, in order, and forgets the others.
+void KeepDecoderRows(StepContext& step, std::span<const ForwardRows> rows,
+                     std::vector<SequenceSpan>& sequences, std::vector<int64_t>& positions,
+                     View<float>& streams, View<float>& pre) {
+  int64_t kept = 0;
+  std::vector<SequenceSpan> remaining;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    SequenceSpan span = sequences[i];
+    const int64_t skipped = rows[i].decoder_from;
+    const int64_t first = std::exchange(span.first_row, kept) + skipped;
+    span.start += skipped;
+    span.count -= skipped;
+    for (int64_t row = 0; row < span.count; ++row, ++kept) {
+      MoveRow(streams, first + row, kept);
+      MoveRow(pre, first + row, kept);
+      MoveRow(step.selected, first + row, kept);
+      MoveRow(step.candidates, first + row, kept);
+      positions[static_cast<size_t>(kept)] = positions[static_cast<size_t>(first + row)];
+    }
+    if (span.count > 0) remaining.push_back(span);
+  }
+  sequences = std::move(remaining);
+  positions.resize(static_cast<size_t>(kept));
+  streams.rows = pre.rows = step.selected.rows = step.row_count = kept;
+  step.candidates.rows = std::min(step.candidates.rows, kept);
+  step.sequences = sequences;
+  step.positions = positions;
+}
+
+// Logits of the wanted rows only (11): collapse, norm, and the head in float32. The wanted rows of
+// a sequence are its last ones.
 void Head(StepContext& step, const ModelWeights& weights, std::span<const ForwardRows> rows,
           View<const float> streams, View<const float> pre, View<float> logits) {
   ArenaScope scope(step.arena);
@@ -78,17 +128,17 @@ void Head(StepContext& step, const ModelWeights& weights, std::span<const Forwar
   View<float> normed = step.arena.Allocate<float>(step.row_count, hidden);
   CollapseAndNorm(step, streams, pre, weights.norm, normed);
   step.Dump("final_norm", -1, normed);
-  int64_t first = 0;
+  int64_t end = 0;
   int64_t written = 0;
   for (const ForwardRows& part : rows) {
     const auto count = static_cast<int64_t>(part.tokens.size());
     const int64_t wanted = count - part.logits_from;
+    end += count - part.decoder_from;
     if (wanted > 0) {
-      LinearF32(step, weights.head, normed.Rows(first + part.logits_from, wanted),
+      LinearF32(step, weights.head, normed.Rows(end - wanted, wanted),
                 logits.Rows(written, wanted));
     }
     written += wanted;
-    first += count;
   }
 }
 
@@ -103,6 +153,7 @@ Status CheckRows(const ModelConfig& config, std::span<const ForwardRows> rows,
       return Fail("forward: a sequence without new tokens; every sequence needs at least one");
     }
     CHECK(part.logits_from >= 0 && part.logits_from <= count);
+    CHECK(part.decoder_from >= 0 && part.decoder_from <= part.logits_from);
     wanted += count - part.logits_from;
     const int64_t length = part.state->length() + count;
     if (length > config.max_position_embeddings) {
@@ -123,12 +174,17 @@ Status CheckRows(const ModelConfig& config, std::span<const ForwardRows> rows,
 }
 
 // Begins the call in every sequence and lays the rows out one after the other.
-void LayOutRows(std::span<const ForwardRows> rows, const ModelTables& tables,
-                std::vector<SequenceSpan>& sequences, std::vector<int64_t>& positions) {
+Status LayOutRows(std::span<const ForwardRows> rows, const ModelTables& tables,
+                  std::vector<SequenceSpan>& sequences, std::vector<int64_t>& positions) {
   for (const ForwardRows& part : rows) {
     SequenceState& state = *part.state;
     const auto count = static_cast<int64_t>(part.tokens.size());
-    state.Begin(count);
+    if (!state.Begin(count, part.decoder_from)) {
+      return Fail(ErrorCode::kLimit,
+                  fmt::format("The memory for rows of the context (--kv-ram) has no room for {} "
+                              "more tokens; raise it, or shorten the input.",
+                              count));
+    }
     sequences.push_back(SequenceSpan{.state = &state,
                                      .first_row = static_cast<int64_t>(positions.size()),
                                      .count = count,
@@ -141,6 +197,21 @@ void LayOutRows(std::span<const ForwardRows> rows, const ModelTables& tables,
           tables.engram_token_map[static_cast<size_t>(part.tokens[i])];
     }
   }
+  return {};
+}
+
+// Why prefill of this model cannot stop at its last kv source (6.2).
+std::string ReplayObstacle(const ModelConfig& config) {
+  if (config.kv_source_layer_ids.empty()) {
+    return "this model has no layer with compressed rows, so every token needs every layer";
+  }
+  for (const int64_t layer : config.engram_layer_ids) {
+    if (layer > config.kv_source_layer_ids.back()) {
+      return fmt::format("layer {} has an Engram and lies above the last kv source, layer {}",
+                         layer, config.kv_source_layer_ids.back());
+    }
+  }
+  return {};
 }
 
 // Room for what flows down the layers (4.9): the selection and the candidate pool of every row.
@@ -186,11 +257,30 @@ Result<std::unique_ptr<Model>> Model::Create(ModelConfig config, Checkpoint chec
           TRY(MakeEngramHash(model->config_, static_cast<int64_t>(index))));
     }
   }
+  model->replay_obstacle_ = ReplayObstacle(model->config_);
+  model->unbounded_pool_ = std::make_unique<BlockPool>(
+      std::max<int64_t>(1, StateLayout(model->config_, numerics).block_bytes), kUnboundedBytes);
   return model;
 }
 
+std::unique_ptr<SequenceState> Model::NewSequence(BlockPool& pool) const {
+  return std::make_unique<SequenceState>(config_, numerics_, pool);
+}
+
 std::unique_ptr<SequenceState> Model::NewSequence() const {
-  return std::make_unique<SequenceState>(config_, numerics_);
+  return NewSequence(*unbounded_pool_);
+}
+
+std::vector<int32_t> Model::EngramHistory(std::span<const int32_t> tokens) const {
+  if (!config_.has_engram()) return {};
+  const auto length = static_cast<size_t>(config_.engram_max_ngram_size - 1);
+  std::vector<int32_t> history(length, kDeadHistory);
+  const size_t known = std::min(length, tokens.size());
+  for (size_t i = 0; i < known; ++i) {
+    const int32_t token = tokens[tokens.size() - known + i];
+    history[length - known + i] = tables_.engram_token_map[static_cast<size_t>(token)];
+  }
+  return history;
 }
 
 Status Model::Forward(std::span<const ForwardRows> rows, View<float> logits, ThreadPool& pool,
@@ -199,7 +289,7 @@ Status Model::Forward(std::span<const ForwardRows> rows, View<float> logits, Thr
   ArenaScope scope(arena);
   std::vector<SequenceSpan> sequences;
   std::vector<int64_t> positions;
-  LayOutRows(rows, tables_, sequences, positions);
+  TRY_STATUS(LayOutRows(rows, tables_, sequences, positions));
   StepContext step{.config = config_,
                    .tables = tables_,
                    .numerics = numerics_,
@@ -223,12 +313,21 @@ Status Model::Forward(std::span<const ForwardRows> rows, View<float> logits, Thr
     std::fill_n(pre.Row(row), hc_mult, 0.0f);
     pre.Row(row)[0] = 1.0f;
   }
+  const bool skips = std::any_of(rows.begin(), rows.end(),
+                                 [](const ForwardRows& part) { return part.decoder_from > 0; });
+  CHECK(!skips || replay_obstacle_.empty());
+  const int64_t split = skips ? config_.kv_source_layer_ids.back() : -1;
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     if (config_.layers[static_cast<size_t>(layer)].engram_index >= 0) {
       Engram(step, layer, weights.engram, streams);
     }
-    Block(step, layer, weights, streams, pre);
+    if (layer == split) {
+      LeaveState(step, layer, weights, streams, pre);
+      KeepDecoderRows(step, rows, sequences, positions, streams, pre);
+      if (step.row_count == 0) return {};
+    }
+    Block(step, layer, weights, streams, pre, /*state_written=*/layer == split);
   }
   if (logits.rows > 0) Head(step, weights_, rows, streams, pre, logits);
   return {};

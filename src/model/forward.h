@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "checkpoint/safetensors.h"
@@ -26,6 +27,9 @@ struct ForwardRows {
   std::span<const int32_t> tokens;  // at least one; positions from state->length() on
   // Logits are wanted for rows [logits_from, tokens.size()); tokens.size() for none.
   int64_t logits_from = 0;
+  // Rows before it stop below the decoder: they leave all global rows behind, and the window rows
+  // of layers up to the split layer (6.2, variant V3). At most logits_from; 0 is the exact model.
+  int64_t decoder_from = 0;
 };
 
 class Model {
@@ -47,11 +51,21 @@ class Model {
   const ModelTables& tables() const { return tables_; }
   const Kernels& kernels() const { return *kernels_; }
 
+  // A sequence whose blocks come from the pool, or from memory without a budget. A state outlives
+  // neither pool nor model.
+  std::unique_ptr<SequenceState> NewSequence(BlockPool& pool) const;
   std::unique_ptr<SequenceState> NewSequence() const;
+
+  // Empty where decoder_from and replay may be used; otherwise why not (6.2: what must hold for
+  // prefill to stop early).
+  const std::string& replay_obstacle() const { return replay_obstacle_; }
+  // The Engram history behind `tokens` older ones: history_length compressed ids.
+  std::vector<int32_t> EngramHistory(std::span<const int32_t> tokens) const;
 
   // Computes the rows; commits nothing: call state->Commit(n) afterwards. logits: [sum of wanted
   // rows, vocab_size], sequences in order. Errors: token id outside the vocabulary, a context
-  // above max_position_embeddings, an empty row list. `arena` is scratch, reused across calls.
+  // above max_position_embeddings, an empty row list, a pool without room. `arena` is scratch,
+  // reused across calls.
   Status Forward(std::span<const ForwardRows> rows, View<float> logits, ThreadPool& pool,
                  Arena& arena, const Diagnostics* diagnostics = nullptr) const;
 
@@ -62,6 +76,8 @@ class Model {
   ModelTables tables_;
   Numerics numerics_;
   const Kernels* kernels_ = nullptr;
+  std::string replay_obstacle_;
+  std::unique_ptr<BlockPool> unbounded_pool_;  // for NewSequence()
 };
 
 }  // namespace minke

@@ -131,6 +131,7 @@ void WriteIndexKeys(StepContext& step, int64_t layer, const IndexerWeights& weig
           const auto index = static_cast<size_t>(row);
           SequenceState& state =
               *step.sequences[static_cast<size_t>(latents.sequence[index])].state;
+          if (!state.WritesRow(role.kv_source_index, latents.group[index])) continue;
           EncodeRow(state.layout().index_format, {keys.Row(row), static_cast<size_t>(head_dim)},
                     {state.IndexRow(role.kv_source_index, latents.group[index]),
                      static_cast<size_t>(state.layout().index_row_bytes)});

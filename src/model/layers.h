@@ -19,8 +19,9 @@
 
 namespace minke {
 
-// Rows of one sequence inside a call: rows [first_row, first_row + count) of every activation,
-// at positions state->length() ... + count - 1.
+// Rows of one sequence inside a call: rows [first_row, first_row + count) of every activation, at
+// positions from `start` on. Below the split layer that is state->length(); above it, later where
+// tokens were skipped (6.2).
 struct SequenceSpan {
   SequenceState* state = nullptr;
   int64_t first_row = 0;
@@ -140,7 +141,11 @@ void SelectRows(StepContext& step, int64_t layer, const IndexerWeights& weights,
                 View<const float> query_latent, View<const float> x);
 
 // ---- attention.cc (4.1, 4.7) ----
-// x: [T, d] normed; y: [T, d]. Runs window_kv, compressor and indexer as the layer's role demands.
+// What the rows leave behind in their sequences: window rows, and at a kv source compressed rows
+// and index keys. x: [T, d] normed.
+void AttentionState(StepContext& step, int64_t layer, const AttentionWeights& weights,
+                    View<const float> x);
+// What the rows read, after AttentionState() of the same layer. y: [T, d].
 void Attention(StepContext& step, int64_t layer, const AttentionWeights& weights,
                View<const float> x, View<float> y);
 

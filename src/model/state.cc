@@ -12,6 +12,10 @@ size_t Index(int64_t value) {
   return static_cast<size_t>(value);
 }
 
+int64_t Blocks(int64_t tokens) {
+  return (tokens + kBlockTokens - 1) / kBlockTokens;
+}
+
 }  // namespace
 
 StateLayout::StateLayout(const ModelConfig& config, const Numerics& numerics)
@@ -22,6 +26,8 @@ StateLayout::StateLayout(const ModelConfig& config, const Numerics& numerics)
       compressed_row_bytes(RowBytes(compressed_format, config.head_dim)),
       index_row_bytes(RowBytes(index_format, config.index_head_dim)),
       layer_count(config.num_hidden_layers),
+      split_layer(config.kv_source_layer_ids.empty() ? config.num_hidden_layers - 1
+                                                     : config.kv_source_layer_ids.back()),
       window_slots(config.sliding_window),
       head_dim(config.head_dim),
       history_length(config.has_engram() ? config.engram_max_ngram_size - 1 : 0) {
@@ -45,31 +51,93 @@ int64_t WindowStateBytes(const StateLayout& layout) {
   return layout.layer_count * layout.window_slots * layout.window_row_bytes;
 }
 
-SequenceState::SequenceState(const ModelConfig& config, const Numerics& numerics)
-    : layout_(config, numerics),
+SequenceState::SequenceState(const StateLayout& layout, BlockPool& pool)
+    : layout_(layout),
+      pool_(&pool),
       rings_(AllocateAligned(Index(WindowStateBytes(layout_)))),
       pending_kv_(layout_.ratios.size()),
       pending_gate_(layout_.ratios.size()),
       history_(Index(layout_.history_length), kDeadHistory) {
+  CHECK(layout_.block_bytes == 0 || pool.block_bytes() == layout_.block_bytes);
   std::memset(rings_.get(), 0, Index(WindowStateBytes(layout_)));
 }
 
-void SequenceState::Reserve(int64_t tokens) {
-  const size_t needed = Index((tokens + kBlockTokens - 1) / kBlockTokens);
-  while (blocks_.size() < needed) blocks_.push_back(AllocateAligned(Index(layout_.block_bytes)));
+SequenceState::SequenceState(const ModelConfig& config, const Numerics& numerics, BlockPool& pool)
+    : SequenceState(StateLayout(config, numerics), pool) {}
+
+SequenceState::~SequenceState() {
+  pool_->Unreserve(reserved_blocks_);
+}
+
+std::unique_ptr<SequenceState> SequenceState::Fork() const {
+  CHECK(pending_tokens_ == 0);
+  std::unique_ptr<SequenceState> fork(new SequenceState(layout_, *pool_));
+  fork->length_ = length_;
+  fork->adopted_tokens_ = adopted_tokens_;
+  fork->encoder_begin_ = encoder_begin_;
+  fork->decoder_begin_ = decoder_begin_;
+  fork->pending_decoder_begin_ = decoder_begin_;
+  fork->blocks_ = blocks_;
+  std::memcpy(fork->rings_.get(), rings_.get(), Index(WindowStateBytes(layout_)));
+  fork->pending_kv_ = pending_kv_;
+  fork->pending_gate_ = pending_gate_;
+  fork->history_ = history_;
+  return fork;
+}
+
+BlockRef SequenceState::NewBlock() {
+  if (reserved_blocks_ == 0) return pool_->Allocate();
+  --reserved_blocks_;
+  return pool_->AllocateReserved();
+}
+
+bool SequenceState::Reserve(int64_t tokens) {
+  pool_->Unreserve(std::exchange(reserved_blocks_, 0));
+  if (layout_.block_bytes == 0) return true;
+  const auto held = static_cast<int64_t>(blocks_.size());
+  int64_t wanted = std::max<int64_t>(0, Blocks(tokens) - held);
+  // The open block may have to be copied.
+  if (held > 0 && known_tokens() % kBlockTokens != 0 && blocks_.back().shared()) ++wanted;
+  if (!pool_->Reserve(wanted)) return false;
+  reserved_blocks_ = wanted;
+  return true;
+}
+
+bool SequenceState::GrowTo(int64_t tokens) {
+  if (layout_.block_bytes == 0 || tokens <= known_tokens()) return true;
+  const bool open = known_tokens() % kBlockTokens != 0;
+  if (open && blocks_.back().shared()) {
+    BlockRef copy = NewBlock();
+    if (!copy) return false;
+    std::memcpy(copy.bytes(), blocks_.back().bytes(), Index(layout_.block_bytes));
+    blocks_.back() = std::move(copy);
+  }
+  while (static_cast<int64_t>(blocks_.size()) < Blocks(tokens)) {
+    BlockRef block = NewBlock();
+    if (!block) return false;
+    blocks_.push_back(std::move(block));
+  }
+  return true;
+}
+
+void SequenceState::AdoptRows(std::vector<BlockRef> blocks, int64_t tokens) {
+  CHECK(length_ == 0 && blocks_.empty() && pending_tokens_ == 0);
+  CHECK(layout_.block_bytes == 0 || static_cast<int64_t>(blocks.size()) == Blocks(tokens));
+  blocks_ = std::move(blocks);
+  adopted_tokens_ = tokens;
 }
 
 const std::byte* SequenceState::CompressedRow(int64_t source, int64_t row) const {
   const int64_t rows_per_block = kBlockTokens / layout_.ratios[Index(source)];
-  const AlignedBytes& block = blocks_[Index(row / rows_per_block)];
-  return block.get() + layout_.compressed_offset[Index(source)] +
+  const BlockRef& block = blocks_[Index(row / rows_per_block)];
+  return block.bytes() + layout_.compressed_offset[Index(source)] +
          row % rows_per_block * layout_.compressed_row_bytes;
 }
 
 const std::byte* SequenceState::IndexRow(int64_t source, int64_t row) const {
   const int64_t rows_per_block = kBlockTokens / layout_.ratios[Index(source)];
-  const AlignedBytes& block = blocks_[Index(row / rows_per_block)];
-  return block.get() + layout_.index_offset[Index(source)] +
+  const BlockRef& block = blocks_[Index(row / rows_per_block)];
+  return block.bytes() + layout_.index_offset[Index(source)] +
          row % rows_per_block * layout_.index_row_bytes;
 }
 
@@ -99,10 +167,15 @@ int64_t SequenceState::open_tokens(int64_t source) const {
   return length_ % layout_.ratios[Index(source)];
 }
 
-void SequenceState::Begin(int64_t tokens) {
-  CHECK(tokens >= 0);
+bool SequenceState::Begin(int64_t tokens, int64_t decoder_from) {
+  CHECK(tokens >= 0 && decoder_from >= 0 && decoder_from <= tokens);
+  ClearPending();
+  if (!GrowTo(length_ + tokens)) {
+    DropSpareBlocks();
+    return false;
+  }
   pending_tokens_ = tokens;
-  Reserve(length_ + tokens);
+  pending_decoder_begin_ = decoder_from > 0 ? length_ + decoder_from : decoder_begin_;
   pending_window_.resize(Index(layout_.layer_count * tokens * layout_.window_row_bytes));
   for (size_t source = 0; source < layout_.ratios.size(); ++source) {
     if (layout_.ratios[source] == 1) continue;
@@ -111,6 +184,27 @@ void SequenceState::Begin(int64_t tokens) {
     pending_gate_[source].resize(Index(rows * layout_.head_dim));
   }
   if (layout_.history_length > 0) history_.resize(Index(layout_.history_length + tokens));
+  return true;
+}
+
+void SequenceState::ClearPending() {
+  pending_tokens_ = 0;
+  pending_decoder_begin_ = decoder_begin_;
+  pending_window_.clear();
+  for (size_t source = 0; source < layout_.ratios.size(); ++source) {
+    if (layout_.ratios[source] == 1) continue;
+    const int64_t values = open_tokens(static_cast<int64_t>(source)) * layout_.head_dim;
+    pending_kv_[source].resize(Index(values));
+    pending_gate_[source].resize(Index(values));
+  }
+  history_.resize(Index(layout_.history_length));
+}
+
+// Blocks that only rejected rows had needed go back, so that capacity stays within one block of
+// what is used.
+void SequenceState::DropSpareBlocks() {
+  const size_t needed = Index(layout_.block_bytes == 0 ? 0 : Blocks(known_tokens()));
+  if (blocks_.size() > needed) blocks_.resize(needed);
 }
 
 std::byte* SequenceState::PendingWindowRow(int64_t layer, int64_t row) {
@@ -142,7 +236,8 @@ void SequenceState::Commit(int64_t tokens) {
   CHECK(tokens >= 0 && tokens <= pending_tokens_);
   const int64_t first_kept = std::max<int64_t>(0, tokens - layout_.window_slots);
   for (int64_t layer = 0; layer < layout_.layer_count; ++layer) {
-    for (int64_t row = first_kept; row < tokens; ++row) {
+    const int64_t first = std::max(first_kept, window_begin(layer) - length_);
+    for (int64_t row = first; row < tokens; ++row) {
       std::memcpy(WindowRow(layer, length_ + row), PendingWindowRow(layer, row),
                   Index(layout_.window_row_bytes));
     }
@@ -156,26 +251,20 @@ void SequenceState::Commit(int64_t tokens) {
     for (std::vector<float>* rows : {&pending_kv_[source], &pending_gate_[source]}) {
       const auto begin = rows->begin() + first * layout_.head_dim;
       std::copy(begin, begin + new_open * layout_.head_dim, rows->begin());
-      rows->resize(Index(new_open * layout_.head_dim));
     }
   }
-  if (layout_.history_length > 0) {
-    std::copy_n(history_.begin() + tokens, layout_.history_length, history_.begin());
-    history_.resize(Index(layout_.history_length));
-  }
+  std::copy_n(history_.begin() + (layout_.history_length > 0 ? tokens : 0), layout_.history_length,
+              history_.begin());
   length_ = new_length;
-  pending_tokens_ = 0;
-  pending_window_.clear();
-  // Blocks that only rejected rows had needed go back, so that capacity stays within one block
-  // of what is used.
-  const size_t needed = Index((length_ + kBlockTokens - 1) / kBlockTokens);
-  if (blocks_.size() > needed) blocks_.resize(needed);
+  decoder_begin_ = std::min(pending_decoder_begin_, new_length);
+  ClearPending();
+  DropSpareBlocks();
 }
 
 int64_t SequenceState::used_bytes() const {
   int64_t bytes = 0;
   for (size_t source = 0; source < layout_.ratios.size(); ++source) {
-    bytes += RowCount(static_cast<int64_t>(source), length_) *
+    bytes += RowCount(static_cast<int64_t>(source), known_tokens()) *
              (layout_.compressed_row_bytes + layout_.index_row_bytes);
   }
   return bytes;

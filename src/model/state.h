@@ -5,15 +5,22 @@
 // compressor groups, Engram history. A forward writes new global rows behind the committed ones
 // and keeps new window rows aside; Commit(n) makes the first n of them history. Rows computed but
 // not committed leave no trace.
+//
+// Blocks come from a pool and may be shared with other sequences and with the prefix cache. Full
+// ones are never written again; an open one that is shared is copied before the next row goes in.
+// The constant part is a snapshot's content (model/snapshot.cc) or is rebuilt by replay (6.3).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "core/block_pool.h"
 #include "core/numeric_formats.h"
+#include "core/result.h"
 #include "core/tensor.h"
 #include "model/config.h"
 #include "model/numerics.h"
@@ -35,6 +42,7 @@ struct StateLayout {
   int64_t compressed_row_bytes = 0;
   int64_t index_row_bytes = 0;
   int64_t layer_count = 0;
+  int64_t split_layer = 0;   // the last kv source: everything above it sees windows only (6.1)
   int64_t window_slots = 0;  // sliding_window
   int64_t head_dim = 0;
   int64_t history_length = 0;              // engram_max_ngram_size - 1, or 0
@@ -54,18 +62,33 @@ inline constexpr int32_t kDeadHistory = -1;  // no token, or one that blocks n-g
 
 class SequenceState {
  public:
-  SequenceState(const ModelConfig& config, const Numerics& numerics);
+  // `pool` has blocks of layout().block_bytes and outlives the state.
+  SequenceState(const ModelConfig& config, const Numerics& numerics, BlockPool& pool);
+  ~SequenceState();
+  SequenceState(const SequenceState&) = delete;
+  SequenceState& operator=(const SequenceState&) = delete;
+  // The same history, ready to go another way: blocks are shared, the constant part is copied.
+  std::unique_ptr<SequenceState> Fork() const;
 
   const StateLayout& layout() const { return layout_; }
   int64_t length() const { return length_; }  // committed tokens
+  // Tokens whose global rows are there: more than length() after AdoptRows() until a replay or a
+  // continuation has caught up.
+  int64_t known_tokens() const { return std::max(length_, adopted_tokens_); }
   // Rows of a source that belong to `tokens` tokens: tokens / ratio.
   int64_t RowCount(int64_t source, int64_t tokens) const {
     return tokens / layout_.ratios[static_cast<size_t>(source)];
   }
 
   // ---- global rows ----
-  // Makes room for `tokens` tokens in all; never moves what is there.
-  void Reserve(int64_t tokens);
+  // The blocks of known_tokens(), the last one perhaps open.
+  std::span<const BlockRef> blocks() const { return blocks_; }
+  // Sets blocks of the pool aside for a growth up to `tokens` tokens in all; false if the pool has
+  // no room for that. Replaces an earlier reservation.
+  [[nodiscard]] bool Reserve(int64_t tokens);
+  // Takes over rows of the first `tokens` tokens, which are never written again. REQUIRES an empty
+  // state, and blocks for exactly these tokens.
+  void AdoptRows(std::vector<BlockRef> blocks, int64_t tokens);
   std::byte* CompressedRow(int64_t source, int64_t row);
   std::byte* IndexRow(int64_t source, int64_t row);
   const std::byte* CompressedRow(int64_t source, int64_t row) const;
@@ -73,13 +96,27 @@ class SequenceState {
   // Rows that lie contiguously from `row` on, at most up to `end`.
   int64_t ContiguousRows(int64_t source, int64_t row, int64_t end) const;
 
+  // Whether a row computed now is to be stored: rows that were adopted stay as they are (6.3).
+  bool WritesRow(int64_t source, int64_t row) const {
+    return row >= RowCount(source, adopted_tokens_);
+  }
+
   // ---- window rings: position p of layer l in slot p mod window_slots ----
   std::byte* WindowRow(int64_t layer, int64_t position);
   const std::byte* WindowRow(int64_t layer, int64_t position) const;
 
+  // First position whose window row exists in this layer; what lies before it is not looked at. 0
+  // in a sequence that was computed whole; later after a replay, or where layers above split_layer
+  // skipped tokens.
+  int64_t window_begin(int64_t layer) const {
+    return layer <= layout_.split_layer ? encoder_begin_ : pending_decoder_begin_;
+  }
+
   // ---- rows of the running call, not yet committed ----
   // Starts a call of `tokens` new tokens at position length(); drops what an earlier call left.
-  void Begin(int64_t tokens);
+  // Layers above split_layer will run from the call's row `decoder_from` on. False if the pool has
+  // no room.
+  [[nodiscard]] bool Begin(int64_t tokens, int64_t decoder_from = 0);
   int64_t pending_tokens() const { return pending_tokens_; }
   std::byte* PendingWindowRow(int64_t layer, int64_t row);
   // Compressor inputs: the open tokens of earlier calls first, then the new ones, so that row 0 is
@@ -97,16 +134,50 @@ class SequenceState {
   // Makes the first `tokens` rows of the running call history. REQUIRES 0 <= tokens <= pending.
   void Commit(int64_t tokens);
 
+  // ---- going back to a working state (6.3) ----
+  // Empties the constant part so that the next call starts at position `from`, behind whose window
+  // nothing is known. history: the history_length compressed ids before `from`. REQUIRES from <=
+  // known_tokens().
+  void StartReplay(int64_t from, std::span<const int32_t> history);
+  // Bytes of a snapshot now, and at most. A snapshot holds the rows of the open block and the
+  // constant part: with the full blocks before it, all of the state.
+  int64_t snapshot_bytes() const;
+  static int64_t SnapshotBytesMax(const StateLayout& layout);
+  // Writes snapshot_bytes() bytes. REQUIRES no call running.
+  void WriteSnapshot(std::byte* out) const;
+  // Restores what WriteSnapshot() wrote. full_blocks: the full blocks before it; further ones that
+  // follow are kept as known rows. Errors: bytes that are no snapshot of this layout; no room.
+  // REQUIRES an empty state.
+  Status RestoreSnapshot(std::span<const std::byte> snapshot, std::vector<BlockRef> full_blocks);
+  // Only the rows of a snapshot: AdoptRows() with its open block, for a replay.
+  Status RestoreRows(std::span<const std::byte> snapshot, std::vector<BlockRef> full_blocks);
+
   // ---- accounting ----
-  int64_t used_bytes() const;      // global rows of committed tokens
+  int64_t used_bytes() const;      // global rows of known tokens
   int64_t capacity_bytes() const;  // blocks held
   int64_t constant_bytes() const;  // rings, open groups, history
 
  private:
+  explicit SequenceState(const StateLayout& layout, BlockPool& pool);
+  // Room for the rows of `tokens` tokens, the open block being ours alone.
+  bool GrowTo(int64_t tokens);
+  BlockRef NewBlock();
+  void ClearPending();
+  void DropSpareBlocks();
+  struct SnapshotHeader;
+  Result<SnapshotHeader> ParseSnapshot(std::span<const std::byte> snapshot) const;
+  Status AdoptSnapshotRows(std::span<const std::byte> snapshot, std::vector<BlockRef> full_blocks);
+
   StateLayout layout_;
+  BlockPool* pool_;
+  int64_t reserved_blocks_ = 0;
   int64_t length_ = 0;
+  int64_t adopted_tokens_ = 0;
   int64_t pending_tokens_ = 0;
-  std::vector<AlignedBytes> blocks_;
+  int64_t encoder_begin_ = 0;
+  int64_t decoder_begin_ = 0;
+  int64_t pending_decoder_begin_ = 0;  // of the running call; decoder_begin_ between calls
+  std::vector<BlockRef> blocks_;
   AlignedBytes rings_;                            // [layer][slot][row bytes]
   std::vector<std::byte> pending_window_;         // [layer][pending][row bytes]
   std::vector<std::vector<float>> pending_kv_;    // per source

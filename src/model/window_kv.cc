@@ -16,12 +16,13 @@ void WindowKv(StepContext& step, int64_t layer, const AttentionWeights& weights,
        step.positions, /*inverse=*/false);
   for (const SequenceSpan& sequence : step.sequences) {
     const StateLayout& layout = sequence.state->layout();
+    const int64_t first_pending = sequence.start - sequence.state->length();
     step.pool.ParallelFor(
         sequence.count, step.RowGrain(head_dim), [&](int64_t begin, int64_t end, int /*worker*/) {
           for (int64_t row = begin; row < end; ++row) {
             EncodeRow(layout.window_format,
                       {k.Row(sequence.first_row + row), static_cast<size_t>(head_dim)},
-                      {sequence.state->PendingWindowRow(layer, row),
+                      {sequence.state->PendingWindowRow(layer, first_pending + row),
                        static_cast<size_t>(layout.window_row_bytes)});
           }
         });

@@ -180,7 +180,7 @@ LayerBench::LayerBench(const Model& model, std::vector<int64_t> positions,
                        const Diagnostics* diagnostics)
     : positions_(std::move(positions)), state_(model.NewSequence()) {
   const auto count = static_cast<int64_t>(positions_.size());
-  state_->Begin(count);
+  CHECK(state_->Begin(count));
   sequences_.push_back(
       SequenceSpan{.state = state_.get(), .first_row = 0, .count = count, .start = 0});
   step_ = std::make_unique<StepContext>(StepContext{.config = model.config(),

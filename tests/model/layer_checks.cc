@@ -53,8 +53,9 @@ void RunAttention(const Model& model, const Golden& expected, LayerBench& bench,
   for (int64_t layer = 0; layer < model.config().num_hidden_layers; ++layer) {
     const Matrix<float> x = AsMatrix(expected[Name("attn_in", layer)]);
     Matrix<float> y(x.rows(), x.cols());
-    Attention(bench.step(), layer, model.weights().layers[static_cast<size_t>(layer)].attn,
-              x.view(), y.view());
+    const AttentionWeights& weights = model.weights().layers[static_cast<size_t>(layer)].attn;
+    AttentionState(bench.step(), layer, weights, x.view());
+    Attention(bench.step(), layer, weights, x.view(), y.view());
     done(layer, y.view());
   }
 }

@@ -15,6 +15,12 @@ ModelConfig ReleasedConfig() {
   return *config;
 }
 
+// A state of the released sizes with a pool of its own.
+struct ReleasedState {
+  BlockPool pool{StateLayout(ReleasedConfig(), Numerics::Official()).block_bytes, int64_t{1} << 30};
+  SequenceState state{ReleasedConfig(), Numerics::Official(), pool};
+};
+
 TEST(StateLayout, ReleasedSizes) {
   const StateLayout layout(ReleasedConfig(), Numerics::Official());
   EXPECT_EQ(layout.compressed_row_bytes, 288);
@@ -51,13 +57,13 @@ TEST(SequenceState, FourThousandTokensTakeExactlyTheConfigsBytes) {
 }
 
 TEST(SequenceState, GrowthNeverMovesARow) {
-  const ModelConfig config = ReleasedConfig();
-  SequenceState state(config, Numerics::Official());
-  state.Begin(1);
+  ReleasedState released;
+  SequenceState& state = released.state;
+  ASSERT_TRUE(state.Begin(1));
   const std::byte* first = state.CompressedRow(3, 0);
   std::memset(state.CompressedRow(3, 0), 0x5a, 288);
   state.Commit(1);
-  state.Begin(1000);
+  ASSERT_TRUE(state.Begin(1000));
   EXPECT_EQ(state.CompressedRow(3, 0), first);
   EXPECT_EQ(state.CompressedRow(3, 0)[287], std::byte{0x5a});
   state.Commit(3);
@@ -66,31 +72,31 @@ TEST(SequenceState, GrowthNeverMovesARow) {
 }
 
 TEST(SequenceState, OpenGroupWaitsForItsSecondToken) {
-  const ModelConfig config = ReleasedConfig();
-  SequenceState state(config, Numerics::Official());
-  state.Begin(3);
+  ReleasedState released;
+  SequenceState& state = released.state;
+  ASSERT_TRUE(state.Begin(3));
   for (int64_t row = 0; row < 3; ++row) state.PendingKv(0).Row(row)[0] = static_cast<float>(row);
   state.Commit(3);
   EXPECT_EQ(state.open_tokens(0), 1);
-  state.Begin(1);
+  ASSERT_TRUE(state.Begin(1));
   EXPECT_EQ(state.PendingKv(0).rows, 2);
   EXPECT_EQ(state.PendingKv(0).Row(0)[0], 2.0f);
   state.Commit(0);  // rejected: the open token is still the same
-  state.Begin(1);
+  ASSERT_TRUE(state.Begin(1));
   EXPECT_EQ(state.PendingKv(0).Row(0)[0], 2.0f);
   state.Commit(1);
   EXPECT_EQ(state.open_tokens(0), 0);
 }
 
 TEST(SequenceState, HistoryCrossesCalls) {
-  const ModelConfig config = ReleasedConfig();
-  SequenceState state(config, Numerics::Official());
-  state.Begin(2);
+  ReleasedState released;
+  SequenceState& state = released.state;
+  ASSERT_TRUE(state.Begin(2));
   EXPECT_EQ(state.PendingHistory()[0], kDeadHistory);
   state.PendingHistory()[3] = 11;
   state.PendingHistory()[4] = 12;
   state.Commit(1);
-  state.Begin(1);
+  ASSERT_TRUE(state.Begin(1));
   EXPECT_EQ(state.PendingHistory()[2], 11);
   EXPECT_EQ(state.PendingHistory()[1], kDeadHistory);
 }

@@ -110,7 +110,9 @@ TEST(Inspect, ConstantStateIsThatOfASequence) {
   for (const char* set : {"tiny_swa", "full_mini", "wide", "released"}) {
     const ModelConfig config = Load(set);
     const CacheReport cache = Report(set).cache();
-    const SequenceState state(config, Numerics::Official());
+    const StateLayout layout(config, Numerics::Official());
+    BlockPool pool(std::max<int64_t>(1, layout.block_bytes), 0);
+    const SequenceState state(config, Numerics::Official(), pool);
     EXPECT_EQ(cache.window_state_bytes + cache.open_group_bytes + cache.engram_history_bytes,
               state.constant_bytes())
         << set;
