@@ -16,15 +16,15 @@ minke_library(text
     chat_encoding.cc output_parser.cc
   DEPS minke_core PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 minke_library(model
-  SOURCES config.cc weights.cc state.cc forward.cc hyper_connections.cc window_kv.cc
+  SOURCES config.cc weights.cc state.cc snapshot.cc forward.cc hyper_connections.cc window_kv.cc
     compressor.cc indexer.cc attention.cc moe.cc engram.cc engram_hash.cc linear.cc rope_tables.cc
   DEPS minke_core minke_kernels minke_checkpoint)
 minke_library(prefix_cache
   SOURCES block_key.cc eviction.cc record_format.cc segment_file.cc store_index.cc block_store.cc
-    prefix_cache.cc
+    cache_tree.cc cache_audit.cc cache_search.cc prefix_cache.cc
   DEPS minke_core PkgConfig::CRYPTO PkgConfig::SQLITE PkgConfig::XXHASH)
 minke_library(simulator
-  SOURCES trace.cc simulator.cc report.cc
+  SOURCES trace.cc simulator.cc capacity.cc report.cc plot.cc
   DEPS minke_core minke_prefix_cache)
 minke_library(planner
   SOURCES inspect.cc
@@ -34,14 +34,14 @@ minke_library(engine
   DEPS minke_core minke_model minke_text minke_prefix_cache)
 
 minke_program(minke
-  SOURCES cpu_check.cc main.cc flags.cc common.cc terminal.cc interrupts.cc chat_input.cc
-    conversation.cc chat_command.cc generate_command.cc inspect_command.cc logits_command.cc
-    tokenize_command.cc
+  SOURCES cpu_check.cc main.cc flags.cc cache_flags.cc common.cc terminal.cc interrupts.cc
+    chat_input.cc conversation.cc chat_command.cc generate_command.cc inspect_command.cc
+    logits_command.cc simulate_command.cc tokenize_command.cc
   DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
-    minke_engine)
+    minke_engine minke_simulator)
 
-# CLI11's templates take UBSan's compiler minutes, and this file only names flags.
+# CLI11's templates take UBSan's compiler minutes, and these files only name flags.
 if(MINKE_SANITIZE MATCHES undefined)
-  set_source_files_properties(src/apps/flags.cc PROPERTIES
+  set_source_files_properties(src/apps/flags.cc src/apps/cache_flags.cc PROPERTIES
     COMPILE_OPTIONS -fno-sanitize=undefined)
 endif()

@@ -1,5 +1,5 @@
-// The commands of the program: what their flags say, and what runs them. flags.cc fills the
-// structs from the command line, one file per command acts on them.
+// The commands of the program: what their flags say, and what runs them. flags.cc and
+// cache_flags.cc fill the structs from the command line, one file per command acts on them.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,10 @@
 
 #include "core/result.h"
 #include "engine/engine.h"
+
+namespace CLI {
+class App;
+}
 
 namespace minke {
 
@@ -24,6 +28,9 @@ inline constexpr uint64_t kTextFileBytesMax = uint64_t{256} << 20;
 // Room for an answer where nothing is said, as in the hosted service (serving.md 1.4).
 inline constexpr int64_t kAnswerTokensDefault = 8192;
 inline constexpr int64_t kThinkingAnswerTokensDefault = 65536;
+
+// What the released model keeps of a token in memory and on disk (architecture.md 5).
+inline constexpr int64_t kSimulatedBytesPerToken = 890;
 
 struct ModelFlags {
   std::string model_dir;  // empty: DefaultModelDir()
@@ -91,12 +98,27 @@ struct LogitsFlags {
   bool json = false;
 };
 
+struct SimulateFlags {
+  std::vector<std::string> traces;
+  std::vector<std::string> capacities = {"unlimited"};  // as ParseCapacity() reads them
+  std::vector<std::string> policies = {"lru"};
+  std::vector<int64_t> bytes_per_token = {kSimulatedBytesPerToken};
+  double stagger_seconds = 0;
+  double prefill_tokens_per_second = 0;  // 0: not said
+  bool json = false;
+  std::string svg;
+};
+
 // Each returns an exit code and has said on stderr what went wrong.
 int RunGenerate(const GenerateFlags& flags);
 int RunChat(const ChatFlags& flags);
 int RunTokenize(const TokenizeFlags& flags);
 int RunInspect(const InspectFlags& flags);
 int RunLogits(const LogitsFlags& flags);
+int RunSimulate(const SimulateFlags& flags);
+
+// Adds the command and its flags. `flags` outlives the app.
+CLI::App* AddSimulate(CLI::App& app, SimulateFlags* flags);
 
 // Parses the command line and runs the command.
 int RunCommandLine(int argc, const char* const* argv);

@@ -1,4 +1,5 @@
-// The command line: every flag, its limits and its help. The one place that includes CLI11.
+// The command line: every flag, its limits and its help; those about the cache are in
+// cache_flags.cc. The one other place that includes CLI11.
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -316,6 +317,7 @@ struct AllFlags {
   TokenizeFlags tokenize;
   InspectFlags inspect;
   LogitsFlags logits;
+  SimulateFlags simulate;
 };
 
 int Dispatch(const CLI::App& app, const AllFlags& flags) {
@@ -331,6 +333,7 @@ int Dispatch(const CLI::App& app, const AllFlags& flags) {
   if (app.got_subcommand("chat")) return RunChat(flags.chat);
   if (app.got_subcommand("tokenize")) return RunTokenize(flags.tokenize);
   if (app.got_subcommand("inspect")) return RunInspect(flags.inspect);
+  if (app.got_subcommand("simulate")) return RunSimulate(flags.simulate);
   return RunLogits(flags.logits);
 }
 
@@ -354,6 +357,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddTokenize(app, &flags.tokenize);
   AddInspect(app, &flags.inspect);
   AddLogits(app, &flags.logits);
+  AddSimulate(app, &flags.simulate);
   if (argc <= 1) {
     std::cout << app.help();
     return kExitUsage;
