@@ -147,6 +147,7 @@ class PrefixCache {
 
  private:
   friend class ChainPin;
+  ChainPin PinChain(int64_t node);
   void Unpin(int64_t node);
   struct Impl;
   std::unique_ptr<Impl> impl_;
