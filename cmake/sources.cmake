@@ -20,7 +20,9 @@ minke_library(model
     compressor.cc indexer.cc attention.cc moe.cc engram.cc engram_hash.cc linear.cc rope_tables.cc
   DEPS minke_core minke_kernels minke_checkpoint)
 minke_library(prefix_cache
-  SOURCES block_key.cc eviction.cc record_format.cc segment_file.cc store_index.cc block_store.cc
+  SOURCES block_key.cc eviction.cc record_format.cc segment_file.cc store_directory.cc
+    store_index.cc store_index_database.cc store_reader.cc store_queue.cc store_writer.cc
+    store_eviction.cc store_recovery.cc store_admin.cc store_view.cc block_store.cc
     cache_tree.cc cache_audit.cc cache_search.cc prefix_cache.cc
   DEPS minke_core PkgConfig::CRYPTO PkgConfig::SQLITE PkgConfig::XXHASH)
 minke_library(simulator
@@ -30,7 +32,8 @@ minke_library(planner
   SOURCES inspect.cc
   DEPS minke_core minke_model)
 minke_library(engine
-  SOURCES chat_prompt.cc engine.cc generation.cc model_loader.cc sampler.cc
+  SOURCES chat_prompt.cc engine.cc session.cc resume.cc cache_tiers.cc fingerprint.cc generation.cc
+    model_loader.cc sampler.cc
   DEPS minke_core minke_model minke_text minke_prefix_cache)
 
 minke_program(minke

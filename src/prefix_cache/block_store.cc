@@ -1,1 +1,448 @@
-// Not written yet.
+#include "prefix_cache/block_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "core/file.h"
+#include "core/storage_system.h"
+#include "prefix_cache/record_format.h"
+#include "prefix_cache/store_directory.h"
+#include "prefix_cache/store_queue.h"
+#include "prefix_cache/store_reader.h"
+#include "prefix_cache/store_view.h"
+#include "prefix_cache/store_writer.h"
+
+namespace minke {
+
+namespace {
+
+constexpr int kReadAttempts = 3;  // of a record that is moved while it is read
+
+int64_t WallClockUs() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+}  // namespace
+
+// Lock order: a thread holds at most one of queue's and read_mutex at a time.
+struct BlockStore::Impl {
+  Impl(const StoreOptions& options_in, std::string directory)
+      : options(options_in),
+        system(options_in.system != nullptr ? *options_in.system : PosixStorage()),
+        files(system, directory),
+        queue(options.queue_bytes, options.write_bytes_per_hour) {
+    options.directory = std::move(directory);
+  }
+
+  // ---- reading, any thread ----
+  Status OpenReader();
+  std::optional<IndexRow> FindRow(const CacheKey& key);
+  template <typename Query>
+  void Ask(const Query& query);
+  bool HasReader() {
+    const std::lock_guard<std::mutex> lock(read_mutex);
+    return reader.has_value();
+  }
+  void Condemn(const IndexRow& row);
+  void HandleReadFailure(const IndexRow& row, const Error& error);
+  bool StillThere(const IndexRow& row);
+  std::string IndexPath() const { return JoinPath(options.directory, kIndexName); }
+
+  // ---- the storage thread ----
+  void Run();
+  void WriteBatch(const std::vector<std::unique_ptr<QueuedRecord>>& batch);
+  void WriteTouches();
+  void Handle(const Status& status);
+  void TurnOff(const Error& error);
+
+  // Runs `work` on the storage thread, after everything queued so far, and waits for it.
+  template <typename T>
+  Result<T> OnStorageThread(const std::function<Result<T>()>& work);
+  // A view of its own, beside what the storage thread does.
+  template <typename T>
+  Result<T> WithView(const std::function<Result<T>(const StoreView&)>& work);
+
+  StoreOptions options;
+  StorageSystem& system;
+  SegmentFiles files;
+  StoreCounters counters;
+  StoreQueue queue;
+
+  std::mutex read_mutex;
+  std::optional<StoreIndex> reader;  // guarded by read_mutex; empty while the index is made again
+  // Places found damaged and not yet removed. Guarded by read_mutex.
+  std::set<std::pair<int64_t, int64_t>> condemned;
+
+  std::unique_ptr<StoreWriter> writer;  // the storage thread's, once that runs
+  std::jthread thread;
+};
+
+Status BlockStore::Impl::OpenReader() {
+  Result<StoreIndex> opened =
+      StoreIndex::Open(IndexPath(), options.read_only ? IndexMode::kLookOnly : IndexMode::kReader);
+  if (!opened) return tl::unexpected(opened.error());
+  const std::lock_guard<std::mutex> lock(read_mutex);
+  reader.emplace(std::move(*opened));
+  condemned.clear();
+  return {};
+}
+
+// Runs query(index) under the lock. An index that fails is let go: what it might know is a miss
+// until the storage thread has made it again.
+template <typename Query>
+void BlockStore::Impl::Ask(const Query& query) {
+  Error error;
+  {
+    const std::lock_guard<std::mutex> lock(read_mutex);
+    if (!reader) return;
+    const Status status = query(*reader);
+    if (status) return;
+    error = status.error();
+    reader.reset();
+  }
+  counters.Add(&StoreStats::io_errors, 1);
+  if (options.read_only) return;
+  if (error.code == ErrorCode::kInvalidInput) {
+    queue.AddJob([this]() { Handle(writer->RebuildIndex()); });
+  } else {
+    TurnOff(error);
+  }
+}
+
+std::optional<IndexRow> BlockStore::Impl::FindRow(const CacheKey& key) {
+  std::optional<IndexRow> row;
+  Ask([&](StoreIndex& index) -> Status {
+    row = TRY(index.Find(key, options.fingerprint));
+    if (row && condemned.count({row->segment, row->offset}) != 0) row.reset();
+    return {};
+  });
+  return row;
+}
+
+bool BlockStore::Impl::StillThere(const IndexRow& row) {
+  const std::optional<IndexRow> now = FindRow(row.key);
+  return now && now->segment == row.segment && now->offset == row.offset;
+}
+
+// A miss from now on; its bytes go when the storage thread comes to it.
+void BlockStore::Impl::Condemn(const IndexRow& row) {
+  {
+    const std::lock_guard<std::mutex> lock(read_mutex);
+    if (!condemned.emplace(row.segment, row.offset).second) return;  // another reader was faster
+  }
+  counters.Add(&StoreStats::records_damaged, 1);
+  if (options.read_only) return;
+  queue.AddJob([this, row]() {
+    Handle(writer->RemoveDamaged(row));
+    const std::lock_guard<std::mutex> lock(read_mutex);
+    condemned.erase({row.segment, row.offset});
+  });
+}
+
+void BlockStore::Impl::HandleReadFailure(const IndexRow& row, const Error& error) {
+  if (error.code == ErrorCode::kNotFound && !options.read_only) {
+    {
+      const std::lock_guard<std::mutex> lock(read_mutex);
+      if (!condemned.emplace(row.segment, row.offset).second) return;
+    }
+    queue.AddJob([this, row]() {
+      Handle(writer->ForgetSegment(row.segment));
+      const std::lock_guard<std::mutex> lock(read_mutex);
+      condemned.erase({row.segment, row.offset});
+    });
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(read_mutex);
+    condemned.emplace(row.segment, row.offset);  // not asked for again by this process
+  }
+  counters.Add(&StoreStats::io_errors, 1);
+  if (error.code != ErrorCode::kNotFound) TurnOff(error);
+}
+
+void BlockStore::Impl::TurnOff(const Error& error) {
+  counters.TurnOff(fmt::format(
+      "the disk cache in {} takes no more writes: {}; repair the disk or free space on it, or name "
+      "another directory, and start again",
+      options.directory, error.message));
+  queue.TurnOff();
+}
+
+void BlockStore::Impl::Handle(const Status& status) {
+  if (status) return;
+  Error error = status.error();
+  if (error.code == ErrorCode::kInvalidInput) {
+    const Status rebuilt = writer->RebuildIndex();
+    if (rebuilt) return;
+    error = rebuilt.error();
+  }
+  counters.Add(&StoreStats::io_errors, 1);
+  TurnOff(error);
+}
+
+void BlockStore::Impl::WriteTouches() {
+  const auto touches = queue.TakeTouches();
+  if (!touches.empty()) Handle(writer->Touch(touches));
+}
+
+void BlockStore::Impl::WriteBatch(const std::vector<std::unique_ptr<QueuedRecord>>& batch) {
+  WriteTouches();
+  std::vector<RecordToWrite> records;
+  records.reserve(batch.size());
+  for (const auto& queued : batch) {
+    const auto bytes = static_cast<size_t>(queued->info.payload_bytes);
+    records.push_back({.info = &queued->info,
+                       .payload = bytes == 0
+                                      ? std::span<const std::byte>()
+                                      : std::span<const std::byte>(queued->payload.bytes(), bytes),
+                       .created_us = queued->created_us});
+  }
+  if (!queue.off()) Handle(writer->Write(records));
+}
+
+void BlockStore::Impl::Run() {
+  while (true) {
+    StorageTask task = queue.Wait(writer->BatchBytes());
+    if (!task.batch.empty()) {
+      WriteBatch(task.batch);
+      queue.Done(std::move(task.batch));
+    } else if (task.job) {
+      task.job();
+    } else {
+      if (!queue.off()) WriteTouches();
+      if (task.stop) return;
+    }
+  }
+}
+
+template <typename T>
+Result<T> BlockStore::Impl::OnStorageThread(const std::function<Result<T>()>& work) {
+  if (options.read_only) {
+    return Fail(fmt::format("the cache directory {} is open for looking only", options.directory));
+  }
+  Result<T> result = Fail("");
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  queue.AddJob([&]() {
+    Result<T> outcome = work();
+    // An index that cannot be trusted is made again here; other errors are the caller's to report.
+    if (!outcome && outcome.error().code == ErrorCode::kInvalidInput) {
+      Handle(Fail(ErrorCode::kInvalidInput, outcome.error().message));
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    result = std::move(outcome);
+    done = true;
+    changed.notify_one();
+  });
+  std::unique_lock<std::mutex> lock(mutex);
+  changed.wait(lock, [&done]() { return done; });
+  return result;
+}
+
+template <typename T>
+Result<T> BlockStore::Impl::WithView(const std::function<Result<T>(const StoreView&)>& work) {
+  queue.Flush();
+  StoreIndex index = TRY(
+      StoreIndex::Open(IndexPath(), options.read_only ? IndexMode::kLookOnly : IndexMode::kReader));
+  return work({.system = system, .directory = options.directory, .index = index, .files = files});
+}
+
+BlockStore::BlockStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+BlockStore::~BlockStore() {
+  impl_->queue.Stop();
+  if (impl_->thread.joinable()) impl_->thread.join();
+}
+
+Result<std::unique_ptr<BlockStore>> BlockStore::Open(const StoreOptions& options) {
+  StorageSystem& system = options.system != nullptr ? *options.system : PosixStorage();
+  std::string directory = TRY(OpenStoreDirectory(system, options.directory, options.read_only));
+  auto impl = std::make_unique<Impl>(options, std::move(directory));
+  if (!impl->options.now_us) impl->options.now_us = WallClockUs;
+  Impl& store = *impl;
+  if (options.read_only) {
+    TRY(ListStoreDirectory(system, store.options.directory));
+    store.queue.TurnOff();
+    TRY_STATUS(store.OpenReader());
+    return std::unique_ptr<BlockStore>(new BlockStore(std::move(impl)));
+  }
+  WriterHooks hooks;
+  hooks.is_awaited = [&store](const CacheKey& key) { return store.queue.IsAwaited(key); };
+  hooks.index_available = [&store](bool available) {
+    if (available) {
+      // Without a reader everything is a miss, and the tier goes on writing.
+      const Status ignored = store.OpenReader();
+      return;
+    }
+    const std::lock_guard<std::mutex> lock(store.read_mutex);
+    store.reader.reset();
+  };
+  store.writer =
+      TRY(StoreWriter::Open(store.options, system, store.files, store.counters, std::move(hooks)));
+  TRY_STATUS(store.OpenReader());
+  store.thread = std::jthread([&store]() { store.Run(); });
+  return std::unique_ptr<BlockStore>(new BlockStore(std::move(impl)));
+}
+
+bool BlockStore::Contains(const CacheKey& key) {
+  return impl_->queue.Contains(key) || impl_->FindRow(key).has_value();
+}
+
+void BlockStore::Put(RecordInfo info, BlockRef payload) {
+  Impl& store = *impl_;
+  CHECK(info.fingerprint == store.options.fingerprint);
+  CHECK(PlausibleRecord(info.kind, static_cast<int64_t>(info.tokens.size()), info.payload_bytes,
+                        info.end_position));
+  CHECK(payload || info.payload_bytes == 0);
+  if (store.queue.off() || store.FindRow(info.key)) return;
+  if (!store.queue.Add(std::move(info), std::move(payload), store.options.now_us())) {
+    store.counters.Add(&StoreStats::records_skipped, 1);
+  }
+}
+
+ReadOutcome BlockStore::Read(const CacheKey& key, std::span<std::byte> out, RecordInfo* info) {
+  Impl& store = *impl_;
+  if (store.queue.Read(key, out, info)) {
+    store.counters.Add(&StoreStats::reads_hit, 1);
+    return ReadOutcome::kHit;
+  }
+  for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
+    const std::optional<IndexRow> row = store.FindRow(key);
+    if (!row && store.queue.off() && !store.HasReader()) return ReadOutcome::kOff;
+    if (!row) break;
+    const bool fits = row->payload_bytes <= static_cast<int64_t>(out.size());
+    RecordHeader header;
+    Result<bool> intact = false;
+    if (fits) intact = ReadRecord(store.files, *row, out, &header);
+    if (intact && *intact) {
+      store.counters.Add(&StoreStats::reads_hit, 1);
+      store.counters.Add(&StoreStats::bytes_read, row->payload_bytes);
+      *info = std::move(header.info);
+      return ReadOutcome::kHit;
+    }
+    // It may have been evicted or moved while it was read: then nothing is wrong with it.
+    if (!store.StillThere(*row)) continue;
+    if (!intact) {
+      store.HandleReadFailure(*row, intact.error());
+      break;
+    }
+    store.Condemn(*row);
+    return ReadOutcome::kDamaged;
+  }
+  store.counters.Add(&StoreStats::reads_missed, 1);
+  return ReadOutcome::kMiss;
+}
+
+std::vector<RecordInfo> BlockStore::Children(const CacheKey& parent, RecordKind kind,
+                                             size_t limit) {
+  Impl& store = *impl_;
+  std::vector<RecordInfo> children = store.queue.Children(parent, kind, limit);
+  std::vector<IndexRow> rows;
+  store.Ask([&](StoreIndex& index) -> Status {
+    rows = TRY(index.Children(parent, store.options.fingerprint, kind, limit));
+    const auto condemned = [&store](const IndexRow& row) {
+      return store.condemned.count({row.segment, row.offset}) != 0;
+    };
+    rows.erase(std::remove_if(rows.begin(), rows.end(), condemned), rows.end());
+    return {};
+  });
+  for (const IndexRow& row : rows) {
+    if (children.size() >= limit) break;
+    const auto known = [&row](const RecordInfo& info) { return info.key == row.key; };
+    if (std::any_of(children.begin(), children.end(), known)) continue;
+    RecordHeader header;
+    const Result<bool> intact = ReadRecordInfo(store.files, row, &header);
+    if (intact && *intact) {
+      children.push_back(std::move(header.info));
+    } else if (store.StillThere(row)) {
+      if (intact) {
+        store.Condemn(row);
+      } else {
+        store.HandleReadFailure(row, intact.error());
+      }
+    }
+  }
+  return children;
+}
+
+bool BlockStore::HasContent(const CacheKey& content, bool same_fingerprint) {
+  bool has = same_fingerprint && impl_->queue.HasContent(content);
+  if (has) return true;
+  impl_->Ask([&](StoreIndex& index) -> Status {
+    has = TRY(index.HasContent(content, impl_->options.fingerprint, same_fingerprint));
+    return {};
+  });
+  return has;
+}
+
+void BlockStore::Touch(std::span<const CacheKey> keys) {
+  impl_->queue.Touch(keys, impl_->options.now_us());
+}
+
+void BlockStore::Flush() {
+  impl_->queue.Flush();
+}
+
+StoreStats BlockStore::Stats() {
+  StoreStats stats = impl_->counters.Get();
+  const auto listing = ListStoreDirectory(impl_->system, impl_->options.directory);
+  if (!listing) return stats;
+  stats.disk_bytes = listing->other_bytes;
+  for (const auto& [number, status] : listing->segments) stats.disk_bytes += status.disk_bytes;
+  stats.segments = static_cast<int64_t>(listing->segments.size());
+  return stats;
+}
+
+Result<std::vector<ListedRecord>> BlockStore::List(const std::optional<CacheKey>& tenant,
+                                                   size_t limit) {
+  return impl_->WithView<std::vector<ListedRecord>>(
+      [&](const StoreView& view) { return ListRecords(view, tenant, limit); });
+}
+
+Result<VerifyReport> BlockStore::Verify(
+    bool remove, const std::function<void(int64_t done, int64_t total)>& progress) {
+  std::vector<IndexRow> damaged;
+  VerifyReport report = TRY(impl_->WithView<VerifyReport>(
+      [&](const StoreView& view) { return VerifyRecords(view, &damaged, progress); }));
+  if (!remove || damaged.empty()) return report;
+  TRY(impl_->OnStorageThread<int64_t>([&]() -> Result<int64_t> {
+    TRY_STATUS(impl_->writer->RemoveDamaged(damaged));
+    return 0;
+  }));
+  return report;
+}
+
+Result<int64_t> BlockStore::Gc() {
+  return impl_->OnStorageThread<int64_t>([this]() { return impl_->writer->Gc(); });
+}
+
+Result<int64_t> BlockStore::Forget(const CacheKey& tenant) {
+  return impl_->OnStorageThread<int64_t>(
+      [this, &tenant]() { return impl_->writer->Forget(tenant); });
+}
+
+Result<int64_t> BlockStore::Export(const std::string& path, const std::optional<CacheKey>& tenant) {
+  return impl_->WithView<int64_t>([&](const StoreView& view) {
+    return ExportRecords(view, path, impl_->options.now_us(), tenant);
+  });
+}
+
+Result<BlockStore::ImportReport> BlockStore::Import(const std::string& path) {
+  return impl_->OnStorageThread<ImportReport>(
+      [this, &path]() { return impl_->writer->Import(path); });
+}
+
+}  // namespace minke

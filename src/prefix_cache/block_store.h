@@ -62,10 +62,10 @@ struct StoreOptions {
 
 struct StoreStats {
   bool enabled = true;
-  std::string warning;  // why it is switched off, a whole sentence; empty while it works
-  int64_t block_records = 0;
+  std::string warning;        // why it is switched off, a whole sentence; empty while it works
+  int64_t block_records = 0;  // of every fingerprint, as the three below
   int64_t snapshot_records = 0;
-  int64_t foreign_records = 0;  // of other fingerprints
+  int64_t foreign_records = 0;  // of the records, those of other fingerprints
   int64_t row_bytes = 0;        // payloads of block records
   int64_t snapshot_bytes = 0;   // payloads of snapshot records
   int64_t disk_bytes = 0;       // st_blocks of every file in the directory
@@ -81,7 +81,8 @@ struct StoreStats {
   int64_t records_recovered = 0;  // published by the scan at opening
   int64_t records_skipped = 0;    // not written: queue full or the cap per hour reached
   int64_t io_errors = 0;
-  int64_t scan_us = 0;  // how long opening took to scan segments
+  int64_t index_rebuilds = 0;  // the index could not be trusted and was made again
+  int64_t scan_us = 0;         // how long opening took to scan segments
 };
 
 enum class ReadOutcome {

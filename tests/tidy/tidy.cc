@@ -42,7 +42,7 @@ constexpr std::array<WrapperRow, 8> kWrappers = {{
     {"utf8proc", "src/text/"},
     {"hwy/", "src/kernels/"},
     {"openssl/", "src/prefix_cache/block_key.cc"},
-    {"sqlite3", "src/prefix_cache/store_index.cc"},
+    {"sqlite3", "src/prefix_cache/store_index"},
     {"xxhash", "src/prefix_cache/record_format.cc"},
 }};
 

@@ -1,0 +1,35 @@
+// The directory of the disk tier: who may use it, what is in it, how much of the disk it takes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "core/storage_system.h"
+
+namespace minke {
+
+inline constexpr const char* kIndexName = "index.sqlite";
+inline constexpr const char* kLockName = "lock";
+
+struct StoreListing {
+  std::map<int64_t, FileStatus> segments;  // by number
+  int64_t other_bytes = 0;                 // disk blocks of all other files
+};
+
+// Creates the directory if a writer finds none, and refuses one that others may write to or that
+// belongs to somebody else. Returns its real path.
+Result<std::string> OpenStoreDirectory(StorageSystem& system, const std::string& directory,
+                                       bool read_only);
+// Locks the directory for as long as the file is open.
+Result<StorageFile> LockStoreDirectory(StorageSystem& system, const std::string& directory);
+// Refuses symbolic links and, among the store's own files, those of another owner.
+Result<StoreListing> ListStoreDirectory(StorageSystem& system, const std::string& directory);
+// Removes the index and its log: the segments say everything that it said.
+Status DiscardIndex(StorageSystem& system, const std::string& directory);
+// Disk blocks of the index, its log and the lock.
+Result<int64_t> IndexDiskBytes(StorageSystem& system, const std::string& directory);
+
+}  // namespace minke
