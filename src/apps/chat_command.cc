@@ -178,12 +178,12 @@ void Chat::PrintStats() const {
       conversation_.token_count(), info.context_tokens_max, info.kv_bytes_per_token,
       memory.used_bytes, memory.capacity_bytes, info.window_state_bytes, memory.constant_bytes);
   if (last_.prompt_tokens > 0) {
-    const int64_t read = last_.prompt_tokens - last_.reused_tokens;
+    const int64_t read = last_.prompt_tokens - last_.cache.cached_tokens;
     const auto drawn = static_cast<double>(last_.ids.size());
     std::cout << fmt::format(
         "  last turn  {} tokens read in {:.2f} s ({} were in the cache), {} written in {:.2f} s "
         "({:.1f} tokens/s)\n",
-        read, last_.prefill_seconds, last_.reused_tokens, last_.ids.size(), last_.decode_seconds,
+        read, last_.prefill_seconds, last_.cache.cached_tokens, last_.ids.size(), last_.decode_seconds,
         last_.decode_seconds > 0 ? (drawn - 1) / last_.decode_seconds : 0.0);
   }
   std::cout

@@ -132,7 +132,7 @@ Json TimingsJson(const GenerationResult& result) {
   const auto drawn = static_cast<int64_t>(result.ids.size());
   timings.Set("prefill_seconds", result.prefill_seconds);
   timings.Set("prefill_tokens_per_second",
-              Rate(result.prompt_tokens - result.reused_tokens, result.prefill_seconds));
+              Rate(result.prompt_tokens - result.cache.cached_tokens, result.prefill_seconds));
   timings.Set("decode_seconds", result.decode_seconds);
   timings.Set("decode_tokens_per_second", Rate(drawn - 1, result.decode_seconds));
   return timings;
@@ -177,7 +177,7 @@ void PrintStats(const Engine& engine, const GenerationResult& result, const Sess
       "minke: prompt {} tokens in {:.2f} s ({:.1f} tokens/s); answer {} tokens in {:.2f} s ({:.1f} "
       "tokens/s), {} threads, {} kernels\n",
       result.prompt_tokens, result.prefill_seconds,
-      Rate(result.prompt_tokens - result.reused_tokens, result.prefill_seconds), drawn,
+      Rate(result.prompt_tokens - result.cache.cached_tokens, result.prefill_seconds), drawn,
       result.decode_seconds, Rate(drawn - 1, result.decode_seconds), engine.info().threads,
       engine.info().kernels);
   const SessionMemory memory = session.memory();

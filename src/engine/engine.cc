@@ -89,33 +89,13 @@ std::span<const int32_t> Session::tokens() const {
 }
 
 SessionMemory Session::memory() const {
+  if (impl_->state == nullptr) return {};
   const SequenceState& state = *impl_->state;
   return {state.used_bytes(), state.capacity_bytes(), state.constant_bytes()};
 }
 
 void Session::Reset() {
-  impl_->Reset();
-}
-
-void Session::Impl::Reset() {
-  state = model->NewSequence();
-  tokens.clear();
-  logits.clear();
-}
-
-Status Session::Impl::Append(Engine::Impl& engine, std::span<const int32_t> ids, bool want_logits) {
-  const auto count = static_cast<int64_t>(ids.size());
-  logits.resize(want_logits ? static_cast<size_t>(model->config().vocab_size) : 0);
-  const View<float> row(logits.data(), want_logits ? 1 : 0, model->config().vocab_size);
-  const ForwardRows rows{state.get(), ids, want_logits ? count - 1 : count};
-  Status status = model->Forward({&rows, 1}, row, engine.pool, engine.arena);
-  if (!status) {
-    logits.clear();
-    return status;
-  }
-  state->Commit(count);
-  tokens.insert(tokens.end(), ids.begin(), ids.end());
-  return {};
+  impl_->Drop();
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -134,7 +114,13 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options) {
   }
   auto impl = std::make_unique<Impl>(std::move(loaded), options, threads);
   impl->info = MakeInfo(impl->loaded, options, threads);
+  TRY_STATUS(impl->OpenCache());
   impl->think_start = impl->loaded.tokenizer.ControlToken(kThinkStartToken);
+  for (const std::string_view name :
+       {kSystemToken, kUserToken, kAssistantToken, kLatestReminderToken}) {
+    const std::optional<int32_t> id = impl->loaded.tokenizer.ControlToken(name);
+    if (id.has_value()) impl->message_starts.push_back(*id);
+  }
   impl->think_end = impl->loaded.tokenizer.ControlToken(kThinkEndToken);
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
@@ -182,8 +168,19 @@ std::optional<int32_t> Engine::ControlToken(std::string_view text) const {
 }
 
 std::unique_ptr<Session> Engine::NewSession() const {
-  return std::unique_ptr<Session>(
-      new Session(std::make_unique<Session::Impl>(*impl_->loaded.model)));
+  return std::unique_ptr<Session>(new Session(std::make_unique<Session::Impl>(*impl_)));
+}
+
+Result<std::unique_ptr<Session>> Engine::Fork(const Session& session) const {
+  std::unique_ptr<Session> fork = NewSession();
+  const Session::Impl& from = *session.impl_;
+  if (from.state == nullptr) return fork;
+  TRY_STATUS(fork->impl_->NewState());
+  fork->impl_->state = from.state->Fork();
+  fork->impl_->tenant = from.tenant;
+  fork->impl_->tokens = from.tokens;
+  fork->impl_->logits = from.logits;
+  return fork;
 }
 
 }  // namespace minke

@@ -1,15 +1,15 @@
 // The engine as a library: the one header that an embedding program, the command line and the
 // server include. It hides the model behind a pointer and speaks in token ids and UTF-8 text.
 //
-// Two nouns. An Engine is a loaded model; it is immutable but for its worker threads and scratch.
-// A Session is one mutable timeline of tokens whose state (the cache) is in memory. Callers pass
-// the full list of tokens each time, and the session works out what it can keep: the state of a
-// sequence cannot be rewound, so a list that continues what is in memory costs only the new
-// tokens, and any other list starts over.
+// Two nouns. An Engine is a loaded model with its prefix cache. A Session is one mutable timeline
+// of tokens whose working state is in memory. Callers pass the full list of tokens each time, and
+// the engine works out what it need not compute: a list that continues the session's timeline costs
+// only the new tokens; of any other list, what the prefix cache knows of its beginning, in memory
+// or on disk (docs/cache.md). Every answer says what was cached and, if little was, why.
 //
 // Thread safety: one call at a time over an Engine and all its Sessions, because they share the
-// worker threads. Only GenerationOptions::cancel may be set from elsewhere, a signal handler
-// included. An Engine outlives its Sessions.
+// worker threads and the cache. Only GenerationOptions::cancel may be set from elsewhere, a signal
+// handler included. An Engine outlives its Sessions.
 #pragma once
 
 #include <atomic>
@@ -44,6 +44,36 @@ enum class KernelChoice {
   kFast,       // SIMD
 };
 
+// How a prompt is read, and from what a cached beginning of one may be continued.
+enum class PrefillMode {
+  // Every layer for every token; continued from snapshots only. Any way to an answer gives the same
+  // bits.
+  kExact,
+  // The upper layers for the last window of a prompt only (architecture.md 6.2, variant V3), and a
+  // cached beginning may be continued by running its last window again (6.3). Half the work, and no
+  // snapshot needed; answers depend a little on where a prompt was cut.
+  kReplay,
+};
+const char* PrefillModeName(PrefillMode mode);  // "exact", "replay"
+Result<PrefillMode> ParsePrefillMode(std::string_view name);
+
+// The prefix cache: budgets, and where its disk tier is.
+struct CacheOptions {
+  // Rows of all sequences and of the cache, and working states of sequences. 0: a quarter of the
+  // physical memory, at most 8 GiB. Never exceeded: a prompt that does not fit is refused.
+  int64_t ram_bytes = 0;
+  // Snapshots in memory. 0: an eighth of ram_bytes. On disk the same number again, at least.
+  int64_t snapshot_bytes = 0;
+  std::string disk_dir;                    // empty: no disk tier
+  int64_t disk_bytes = int64_t{64} << 30;  // real disk blocks of everything in it
+  int64_t disk_write_bytes_per_hour = int64_t{64} << 30;
+  bool disk_read_only = false;  // look at a directory that another process may be using
+  // Besides the ends of inputs, outputs and messages, a snapshot every so many tokens.
+  int64_t snapshot_interval_tokens = 4096;
+};
+inline constexpr int64_t kSnapshotIntervalTokensMin = 128;
+inline constexpr size_t kTenantBytesMax = 512;  // bytes of a tenant's name
+
 inline constexpr int64_t kPrefillChunkTokensDefault = 256;
 inline constexpr int64_t kPrefillChunkTokensMax = 4096;
 inline constexpr size_t kStopStringsMax = 16;       // strings
@@ -60,6 +90,8 @@ struct EngineOptions {
   int64_t context_tokens_max = 0;  // 0: max_position_embeddings of the model
   // Rows of one forward call while reading a prompt. Any value gives the same bits.
   int64_t prefill_chunk_tokens = kPrefillChunkTokensDefault;
+  PrefillMode prefill = PrefillMode::kExact;
+  CacheOptions cache;
 };
 
 struct EngineInfo {
@@ -73,6 +105,10 @@ struct EngineInfo {
   int64_t context_tokens_max = 0;
   double kv_bytes_per_token = 0;   // what each further token of context costs
   int64_t window_state_bytes = 0;  // sliding windows of one sequence, whatever its length
+  int64_t cache_ram_bytes = 0;     // the budgets in force
+  int64_t cache_snapshot_bytes = 0;
+  int64_t snapshot_bytes_max = 0;  // of one snapshot
+  PrefillMode prefill = PrefillMode::kExact;
   int threads = 0;
   std::string kernels;                // "reference", or the SIMD target
   bool random_weights = false;        // minke.json beside the weights says that nobody trained them
@@ -118,18 +154,52 @@ struct TokenEvent {
   std::span<const float> logits;               // [vocab_size] that the token was drawn from
 };
 
+// What of a prompt was not computed, and why not more. cached + replayed + computed = the prompt.
+struct CacheUse {
+  int64_t cached_tokens = 0;  // neither computed nor run again
+  int64_t ram_tokens = 0;     // of them, found in memory
+  int64_t disk_tokens = 0;    // of them, read from disk
+  // Known, and yet run again to rebuild working state. Together with computed_tokens, the miss.
+  int64_t replayed_tokens = 0;
+  int64_t computed_tokens = 0;
+  std::string tier = "none";  // what the answer continued: "session", "ram", "disk" or "none"
+  // "none" (all that was known was used), "cold", "diverged", "evicted", "other_tenant",
+  // "other_model", "below_granularity", "damaged", "no_snapshot", "no_room".
+  std::string reason = "none";
+  int64_t first_difference = -1;  // index of the first token that no known chain has; -1: unknown
+};
+// The report's reason as a sentence for a person, with what to do about it.
+std::string ExplainCacheUse(const CacheUse& report);
+
+// The cache as it is now. Bytes are those of the budgets.
+struct CacheStatus {
+  int64_t ram_used_bytes = 0;
+  int64_t ram_blocks = 0;  // known to the cache, in memory
+  int64_t ram_snapshots = 0;
+  int64_t snapshot_used_bytes = 0;
+  int64_t blocks_evicted = 0;  // from memory, since the engine was opened
+  bool disk = false;           // there is a disk tier
+  int64_t disk_used_bytes = 0;
+  int64_t disk_bytes_written = 0;  // since the engine was opened
+  int64_t disk_bytes_read = 0;
+  int64_t disk_records_damaged = 0;
+  std::string disk_warning;  // why the disk tier is switched off, a whole sentence; or empty
+};
+
 enum class FinishReason {
   kStop,        // a stop token
   kStopString,  // a stop string; neither it nor anything after it is in the text
-  kLength,      // max_tokens, or the context is full
+  kLength,      // max_tokens, or the context or the memory for it is full
   kCancelled,   // the caller asked
 };
 const char* FinishReasonName(FinishReason reason);  // "stop", "stop_string", "length", "cancelled"
 
 struct GenerationOptions {
   SamplingOptions sampling;
-  int64_t max_tokens = -1;           // -1: as many as the context has room for
-  bool ignore_eos = false;           // the end-of-sequence token is a token like others
+  int64_t max_tokens = -1;  // -1: as many as the context has room for
+  bool ignore_eos = false;  // the end-of-sequence token is a token like others
+  // Whose cache it is: tenants never share an entry. At most kTenantBytesMax bytes.
+  std::string tenant;
   std::vector<int32_t> stop_tokens;  // in addition to the end-of-sequence token
   // Matched in answer text only, never in reasoning, across token borders (serving.md 1.4).
   std::vector<std::string> stop_strings;
@@ -140,14 +210,14 @@ struct GenerationOptions {
 
 struct GenerationResult {
   FinishReason finish_reason = FinishReason::kLength;
-  bool context_full = false;  // kLength because the context has no room left
+  bool context_full = false;  // kLength because the context, or the memory for it, has no room left
   std::string stop_string;    // which one, for kStopString
   std::vector<int32_t> ids;   // drawn tokens, a stop token included
   std::string text;           // all event texts; a stop token adds none
   std::string reasoning;      // the part before the end-of-reasoning token
   std::string answer;         // the part after it, or everything where none was opened
   int64_t prompt_tokens = 0;
-  int64_t reused_tokens = 0;     // of the prompt, already in the cache
+  CacheUse cache;
   int64_t reasoning_tokens = 0;  // up to and with the end-of-reasoning token
   double prefill_seconds = 0;
   double decode_seconds = 0;  // after the first token was drawn
@@ -169,7 +239,8 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // The tokens whose state is in memory.
+  // The tokens whose working state is in memory. Empty after the engine had to take the memory of
+  // an idle session for another one's prompt.
   std::span<const int32_t> tokens() const;
   SessionMemory memory() const;
   void Reset();
@@ -222,6 +293,17 @@ class Engine {
   std::optional<int32_t> ControlToken(std::string_view text) const;
 
   std::unique_ptr<Session> NewSession() const;
+  // The same timeline, ready to go another way: rows are shared, the constant state is copied. An
+  // error where the memory budget has no room for it.
+  Result<std::unique_ptr<Session>> Fork(const Session& session) const;
+
+  CacheStatus cache_status() const;
+  // What Generate() in a new session would report for this prompt, from the cache as it is now.
+  Result<CacheUse> ExplainCache(std::span<const int32_t> prompt, std::string_view tenant) const;
+  // Waits until everything that is to be on disk is there.
+  void FlushCache() const;
+  // Forgets what is cached in memory, but for running work; for tests and measurements.
+  void DropCacheMemory() const;
 
   // Makes the session's timeline begin with `prompt` and continues it. Afterwards the timeline is
   // the prompt and the drawn tokens but the last, which nothing has read yet. A cancelled prompt

@@ -16,6 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Memory that is set aside for an answer at a time.
+constexpr int64_t kAnswerTokensReserved = 4096;
+
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -58,6 +61,7 @@ class Generation {
   // False if the caller cancelled.
   Result<bool> Prefill(std::span<const int32_t> prompt);
   Status Decode();
+  Status Answer(std::span<const int32_t> prompt);
   // Draws a token, shows it, and says whether the answer goes on.
   Result<bool> Step();
   void Show(TokenEvent event, bool is_stop_token);
@@ -99,21 +103,27 @@ Status Generation::CheckPrompt(std::span<const int32_t> prompt) const {
 }
 
 Result<bool> Generation::Prefill(std::span<const int32_t> prompt) {
-  const auto common =
-      std::mismatch(session_.tokens.begin(), session_.tokens.end(), prompt.begin(), prompt.end());
-  // State cannot be rewound (architecture.md 5): a timeline that is no prefix is of no use.
-  const bool is_prefix = common.first == session_.tokens.end();
-  const bool needs_logits = session_.tokens.size() == prompt.size() && session_.logits.empty();
-  if (!is_prefix || needs_logits) session_.Reset();
-
   const auto total = static_cast<int64_t>(prompt.size());
-  result_.reused_tokens = length();
+  result_.cache = TRY(session_.Resume(prompt, TenantKey(options_.tenant)));
+  const int64_t answer = options_.max_tokens < 0 ? kAnswerTokensReserved : options_.max_tokens;
+  TRY_STATUS(session_.Admit(
+      std::min(total + std::min(answer, kAnswerTokensReserved), engine_.info.context_tokens_max)));
+  const std::vector<int64_t> cuts = engine_.SnapshotCuts(prompt, length(), session_.known_tokens);
+  const int64_t decoder_start =
+      DecoderStart(engine_.options.prefill, total, length(), engine_.window());
+  size_t cut = 0;
   while (length() < total) {
     if (Cancelled()) return false;
-    const int64_t count = std::min(engine_.options.prefill_chunk_tokens, total - length());
-    const bool last = length() + count == total;
-    TRY_STATUS(session_.Append(
-        engine_, prompt.subspan(static_cast<size_t>(length()), static_cast<size_t>(count)), last));
+    int64_t end = std::min(length() + engine_.options.prefill_chunk_tokens, total);
+    if (cut < cuts.size()) end = std::min(end, cuts[cut]);
+    const int64_t count = end - length();
+    TRY_STATUS(
+        session_.Append(prompt.subspan(static_cast<size_t>(length()), static_cast<size_t>(count)),
+                        end == total, std::clamp<int64_t>(decoder_start - length(), 0, count)));
+    if (cut < cuts.size() && end == cuts[cut]) {
+      session_.PublishSnapshot();
+      ++cut;
+    }
     if (options_.prefill_progress) options_.prefill_progress(length(), total);
   }
   return !Cancelled();
@@ -191,7 +201,11 @@ Result<bool> Generation::Step() {
   const auto drawn = static_cast<int64_t>(result_.ids.size());
   const int64_t context_room = engine_.info.context_tokens_max - length() - 1;
   const bool enough = options_.max_tokens >= 0 && drawn >= options_.max_tokens;
-  if (!enough && context_room > 0) return true;
+  const bool fits = length() < session_.state->room_tokens() ||
+                    engine_.rows->block_bytes() == kNoRowsBlockBytes ||
+                    session_.Admit(length() + kAnswerTokensReserved).has_value() ||
+                    session_.Admit(length() + 1).has_value();
+  if (!enough && context_room > 0 && fits) return true;
   result_.finish_reason = FinishReason::kLength;
   result_.context_full = !enough;
   return false;
@@ -204,11 +218,23 @@ Status Generation::Decode() {
     if (result_.ids.size() == 1) first_drawn = Clock::now();
     if (!goes_on) break;
     const int32_t id = result_.ids.back();
-    TRY_STATUS(session_.Append(engine_, {&id, 1}, true));
+    TRY_STATUS(session_.Append({&id, 1}, true));
+    if (length() % engine_.options.cache.snapshot_interval_tokens == 0) session_.PublishSnapshot();
   }
   if (!stops_.matched()) FlushText();
   result_.decode_seconds = SecondsSince(first_drawn);
   return {};
+}
+
+Status Generation::Answer(std::span<const int32_t> prompt) {
+  const Clock::time_point start = Clock::now();
+  const bool whole = TRY(Prefill(prompt));
+  result_.prefill_seconds = SecondsSince(start);
+  if (!whole) {
+    result_.finish_reason = FinishReason::kCancelled;
+    return {};
+  }
+  return options_.max_tokens == 0 ? Status() : Decode();
 }
 
 Result<GenerationResult> Generation::Run(std::span<const int32_t> prompt) {
@@ -216,14 +242,13 @@ Result<GenerationResult> Generation::Run(std::span<const int32_t> prompt) {
   result_.prompt_tokens = static_cast<int64_t>(prompt.size());
   in_reasoning_ = engine_.think_start == prompt.back();
   sampler_.AddPrompt(prompt);
-  const Clock::time_point start = Clock::now();
-  const bool whole = TRY(Prefill(prompt));
-  result_.prefill_seconds = SecondsSince(start);
-  if (!whole) {
-    result_.finish_reason = FinishReason::kCancelled;
-  } else if (options_.max_tokens != 0) {
-    TRY_STATUS(Decode());
+  const Status status = Answer(prompt);
+  // Whatever was read is worth keeping, also after a stop or an error half way.
+  if (session_.state != nullptr) {
+    session_.state->ReleaseReservation();
+    session_.PublishSnapshot();
   }
+  if (!status) return tl::unexpected(status.error());
   if (in_reasoning_) result_.reasoning_tokens = static_cast<int64_t>(result_.ids.size());
   return std::move(result_);
 }
@@ -244,7 +269,7 @@ const char* FinishReasonName(FinishReason reason) {
 
 Result<GenerationResult> Engine::Generate(Session& session, std::span<const int32_t> prompt,
                                           const GenerationOptions& options) const {
-  CHECK(session.impl_->model == impl_->loaded.model.get(), "a session of another engine");
+  CHECK(&session.impl_->engine == impl_.get(), "a session of another engine");
   if (options.max_tokens < -1) {
     return Fail(
         fmt::format("max_tokens must be 0 or more (-1: as many as the context holds), "
@@ -252,6 +277,10 @@ Result<GenerationResult> Engine::Generate(Session& session, std::span<const int3
                     options.max_tokens));
   }
   TRY_STATUS(CheckStopStrings(options.stop_strings));
+  if (options.tenant.size() > kTenantBytesMax) {
+    return Fail(ErrorCode::kLimit, fmt::format("A tenant's name may have {} bytes, found {}.",
+                                               kTenantBytesMax, options.tenant.size()));
+  }
   Sampler sampler = TRY(Sampler::Create(options.sampling, impl_->info.vocab_size));
   Generation generation(*impl_, *session.impl_, options, std::move(sampler));
   return generation.Run(prompt);

@@ -66,7 +66,11 @@ SequenceState::SequenceState(const ModelConfig& config, const Numerics& numerics
     : SequenceState(StateLayout(config, numerics), pool) {}
 
 SequenceState::~SequenceState() {
-  pool_->Unreserve(reserved_blocks_);
+  ReleaseReservation();
+}
+
+void SequenceState::ReleaseReservation() {
+  pool_->Unreserve(std::exchange(reserved_blocks_, 0));
 }
 
 std::unique_ptr<SequenceState> SequenceState::Fork() const {
@@ -92,7 +96,7 @@ BlockRef SequenceState::NewBlock() {
 }
 
 bool SequenceState::Reserve(int64_t tokens) {
-  pool_->Unreserve(std::exchange(reserved_blocks_, 0));
+  ReleaseReservation();
   if (layout_.block_bytes == 0) return true;
   const auto held = static_cast<int64_t>(blocks_.size());
   int64_t wanted = std::max<int64_t>(0, Blocks(tokens) - held);

@@ -86,6 +86,11 @@ class SequenceState {
   // Sets blocks of the pool aside for a growth up to `tokens` tokens in all; false if the pool has
   // no room for that. Replaces an earlier reservation.
   [[nodiscard]] bool Reserve(int64_t tokens);
+  void ReleaseReservation();
+  // Tokens that the blocks held and reserved have room for.
+  int64_t room_tokens() const {
+    return (static_cast<int64_t>(blocks_.size()) + reserved_blocks_) * kBlockTokens;
+  }
   // Takes over rows of the first `tokens` tokens, which are never written again. REQUIRES an empty
   // state, and blocks for exactly these tokens.
   void AdoptRows(std::vector<BlockRef> blocks, int64_t tokens);
@@ -127,6 +132,10 @@ class SequenceState {
   // Compressed token ids: history (history_length entries, kDeadHistory where there is none),
   // then the new tokens. [history_length + pending]
   std::span<int32_t> PendingHistory();
+
+  // Whether the layers above split_layer have no window rows yet, as after a call that left them
+  // out: what follows within a window's reach could not be what it would have been.
+  bool decoder_empty() const { return length_ > 0 && decoder_begin_ == length_; }
 
   // The window row of a position of history or of the running call.
   const std::byte* VisibleWindowRow(int64_t layer, int64_t position) const;

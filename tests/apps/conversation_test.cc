@@ -32,7 +32,7 @@ TEST(Conversation, EveryTurnContinuesTheCache) {
     int64_t in_cache = 0;
     for (int turn = 0; turn < 4; ++turn) {
       const GenerationResult result = conversation.Ask("Question", Options(9)).value();
-      EXPECT_EQ(result.reused_tokens, in_cache);
+      EXPECT_EQ(result.cache.cached_tokens, in_cache);
       in_cache = static_cast<int64_t>(conversation.session().tokens().size());
       EXPECT_EQ(in_cache, result.prompt_tokens + static_cast<int64_t>(result.ids.size()) - 1);
     }
@@ -74,7 +74,7 @@ TEST(Conversation, AnEndInsideTheThinkingEndsBoth) {
   ASSERT_EQ(first.ids, std::vector<int32_t>{engine->eos_token()});
   EXPECT_EQ(conversation.token_count(), first.prompt_tokens + 2);
   const GenerationResult second = conversation.Ask("Two", options).value();
-  EXPECT_EQ(second.reused_tokens, first.prompt_tokens);
+  EXPECT_EQ(second.cache.cached_tokens, first.prompt_tokens);
   const std::span<const int32_t> tokens = conversation.session().tokens();
   EXPECT_EQ(tokens[static_cast<size_t>(first.prompt_tokens)], think_end);
   EXPECT_EQ(tokens[static_cast<size_t>(first.prompt_tokens) + 1], engine->eos_token());
@@ -97,7 +97,7 @@ TEST(Conversation, AStoppedAnswerStaysAsFarAsItWasShown) {
   EXPECT_EQ(stopped.ids, shown);
   EXPECT_EQ(shown.size(), 7u);
   const GenerationResult next = conversation.Ask("Two", Options(3)).value();
-  EXPECT_EQ(next.reused_tokens, stopped.prompt_tokens + 6);
+  EXPECT_EQ(next.cache.cached_tokens, stopped.prompt_tokens + 6);
   const std::span<const int32_t> tokens = conversation.session().tokens();
   EXPECT_TRUE(std::equal(shown.begin(), shown.end(), tokens.begin() + stopped.prompt_tokens));
 }
@@ -113,7 +113,7 @@ TEST(Conversation, AQuestionThatDoesNotFitIsNotKept) {
   EXPECT_NE(big.error().message.find("120"), std::string::npos);
   EXPECT_EQ(conversation.token_count(), tokens);
   const GenerationResult next = conversation.Ask("Two", Options(3)).value();
-  EXPECT_GT(next.reused_tokens, 0);
+  EXPECT_GT(next.cache.cached_tokens, 0);
   conversation.Reset();
   EXPECT_EQ(conversation.token_count(), 0);
   EXPECT_EQ(conversation.session().tokens().size(), 0u);

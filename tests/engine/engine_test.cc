@@ -123,20 +123,20 @@ TEST(Session, ReusesAPrefixAndStartsOverOtherwise) {
   const std::vector<int32_t> prompt = Prompt(50);
   const std::unique_ptr<Session> session = engine->NewSession();
   const GenerationResult first = Generate(*engine, *session, prompt, Greedy(10));
-  EXPECT_EQ(first.reused_tokens, 0);
+  EXPECT_EQ(first.cache.cached_tokens, 0);
   EXPECT_EQ(first.prompt_tokens, 50);
   ASSERT_EQ(first.ids.size(), 10u);
   EXPECT_EQ(session->tokens().size(), 59u);  // the last drawn token has not been read
 
   const std::vector<int32_t> longer = Concat(Concat(prompt, first.ids), {100, 101});
   const GenerationResult second = Generate(*engine, *session, longer, Greedy(10));
-  EXPECT_EQ(second.reused_tokens, 59);
+  EXPECT_EQ(second.cache.cached_tokens, 59);
   EXPECT_EQ(second.ids, FreshIds(*engine, longer, Greedy(10)));
 
   std::vector<int32_t> other = longer;
   other[20] = 200;
   const GenerationResult third = Generate(*engine, *session, other, Greedy(10));
-  EXPECT_EQ(third.reused_tokens, 0);
+  EXPECT_EQ(third.cache.cached_tokens, 0);
   EXPECT_EQ(third.ids, FreshIds(*engine, other, Greedy(10)));
   EXPECT_NE(third.ids, second.ids);
 
@@ -152,7 +152,7 @@ TEST(Session, APromptAlreadyReadNeedsNoForward) {
   EXPECT_TRUE(Generate(*engine, *session, prompt, Greedy(0)).ids.empty());
   EXPECT_EQ(session->tokens().size(), 40u);
   const GenerationResult result = Generate(*engine, *session, prompt, Greedy(5));
-  EXPECT_EQ(result.reused_tokens, 40);
+  EXPECT_EQ(result.cache.cached_tokens, 40);
   EXPECT_EQ(result.ids, FreshIds(*engine, prompt, Greedy(5)));
 }
 

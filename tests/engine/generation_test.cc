@@ -202,7 +202,7 @@ TEST(Generation, CancellingKeepsWhatWasReadAndDrawn) {
   EXPECT_EQ(result.finish_reason, FinishReason::kCancelled);
   EXPECT_EQ(result.ids, std::vector<int32_t>(whole.begin(), whole.begin() + 4));
   const GenerationResult rest = Generate(*engine, *session, Concat(prompt, result.ids), Greedy(8));
-  EXPECT_EQ(rest.reused_tokens, 33);
+  EXPECT_EQ(rest.cache.cached_tokens, 33);
   EXPECT_EQ(Concat(result.ids, rest.ids), whole);
 }
 
@@ -227,7 +227,7 @@ TEST(Generation, CancellingBetweenChunksKeepsTheChunksRead) {
   EXPECT_EQ(progress, (std::vector<int64_t>{16, 32, 48}));
   EXPECT_EQ(session->tokens().size(), 48u);
   const GenerationResult again = Generate(*engine, *session, prompt, Greedy(5));
-  EXPECT_EQ(again.reused_tokens, 48);
+  EXPECT_EQ(again.cache.cached_tokens, 48);
   EXPECT_EQ(again.ids, FreshIds(*engine, prompt, Greedy(5)));
 }
 
