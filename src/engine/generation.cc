@@ -62,6 +62,7 @@ class Generation {
   Result<bool> Prefill(std::span<const int32_t> prompt);
   Status Decode();
   Status Answer(std::span<const int32_t> prompt);
+  Status Admit(int64_t total);
   // Draws a token, shows it, and says whether the answer goes on.
   Result<bool> Step();
   void Show(TokenEvent event, bool is_stop_token);
@@ -102,12 +103,21 @@ Status Generation::CheckPrompt(std::span<const int32_t> prompt) const {
   return {};
 }
 
+// Memory for the prompt and for the answer, or for the first part of a long one. An answer without
+// a limit takes what there is.
+Status Generation::Admit(int64_t total) {
+  const bool unlimited = options_.max_tokens < 0;
+  const int64_t answer =
+      unlimited ? kAnswerTokensReserved : std::min(options_.max_tokens, kAnswerTokensReserved);
+  const Status status = session_.Admit(std::min(total + answer, engine_.info.context_tokens_max));
+  if (status || !unlimited) return status;
+  return session_.Admit(total);
+}
+
 Result<bool> Generation::Prefill(std::span<const int32_t> prompt) {
   const auto total = static_cast<int64_t>(prompt.size());
   result_.cache = TRY(session_.Resume(prompt, TenantKey(options_.tenant)));
-  const int64_t answer = options_.max_tokens < 0 ? kAnswerTokensReserved : options_.max_tokens;
-  TRY_STATUS(session_.Admit(
-      std::min(total + std::min(answer, kAnswerTokensReserved), engine_.info.context_tokens_max)));
+  TRY_STATUS(Admit(total));
   const std::vector<int64_t> cuts = engine_.SnapshotCuts(prompt, length(), session_.known_tokens);
   const int64_t decoder_start =
       DecoderStart(engine_.options.prefill, total, length(), engine_.window());

@@ -18,17 +18,17 @@ const char* MissReasonName(MissReason reason) {
     case MissReason::kEvicted:
       return "evicted";
     case MissReason::kOtherTenant:
-      return "other tenant";
+      return "other_tenant";
     case MissReason::kOtherModel:
-      return "other model";
+      return "other_model";
     case MissReason::kBelowGranularity:
-      return "below granularity";
+      return "below_granularity";
     case MissReason::kDamaged:
       return "damaged";
     case MissReason::kNoSnapshot:
-      return "no snapshot";
+      return "no_snapshot";
     case MissReason::kNoRoom:
-      return "no room";
+      return "no_room";
   }
   CHECK(false, "not a MissReason");
 }
