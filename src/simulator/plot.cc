@@ -252,7 +252,10 @@ class Plot {
     const double y = LegendY(index);
     std::string svg;
     if (!path.empty()) {
-      svg += fmt::format("<path class=\"s{} line\" d=\"{}\"/>\n", index % kColours, path);
+      // Dashes let a line be seen that lies below another one.
+      constexpr std::array<std::string_view, 3> kDashes = {"none", "8 4", "2 4"};
+      svg += fmt::format("<path class=\"s{} line\" stroke-dasharray=\"{}\" d=\"{}\"/>\n",
+                         index % kColours, kDashes[index % kDashes.size()], path);
     }
     svg += marks + Mark(index, kRight + 16, y - 4) + MarkEnd(index);
     return svg +

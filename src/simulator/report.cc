@@ -143,10 +143,10 @@ std::string SimulationReport::ToText() const {
   std::vector<Row> rows;
   rows.push_back({"policy", "capacity", "blocks"});
   if (!one_size) rows.back().emplace_back("B/token");
-  for (const char* heading : {"hit blocks", "hit tokens", "computed", "of it again", "evictions"}) {
+  for (const char* heading : {"hit blocks", "hit tokens", "computed", "recomputed", "evictions"}) {
     rows.back().emplace_back(heading);
   }
-  if (timed) rows.back().insert(rows.back().end(), {"compute", "of it again"});
+  if (timed) rows.back().insert(rows.back().end(), {"compute", "recompute"});
   for (const SimulationRun& run : runs) {
     const SimulationResult& result = run.result;
     Row row = {result.policy, run.capacity.text, BlocksText(run)};
@@ -162,7 +162,8 @@ std::string SimulationReport::ToText() const {
     }
     rows.push_back(std::move(row));
   }
-  std::string text = SummaryText(trace, unlimited) + '\n' + TableText(rows, 2);
+  std::string text = SummaryText(trace, unlimited) + '\n' + TableText(rows, 2) +
+                     "Computed and recomputed are tokens; recomputed ones had been evicted.\n";
   if (runs.size() > kGapTablesMax) return text;
   for (const SimulationRun& run : runs) text += '\n' + GapText(run);
   return text;

@@ -141,7 +141,7 @@ TEST(SimulationReport, SvgHasALineAPolicyAndEscapesTheName) {
   const std::string svg = Report({"1blk", "2blk", "3blk", "unlimited"}).ToSvg();
   EXPECT_EQ(svg.find("<svg "), 0U);
   EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
-  EXPECT_EQ(Occurrences(svg, " line\" d=\"M"), 2U);
+  EXPECT_EQ(Occurrences(svg, " line\" stroke-dasharray="), 2U);
   EXPECT_EQ(Occurrences(svg, "<title>"), 6U);
   EXPECT_EQ(Occurrences(svg, "a&lt;b&gt;.jsonl"), 1U);
   EXPECT_NE(svg.find("prefers-color-scheme: dark"), std::string::npos);
