@@ -265,6 +265,9 @@ BlockStore::BlockStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 BlockStore::~BlockStore() {
   impl_->queue.Stop();
   if (impl_->thread.joinable()) impl_->thread.join();
+  // Before the writer: the last connection to close tidies the index's log away, if it may write.
+  const std::lock_guard<std::mutex> lock(impl_->read_mutex);
+  impl_->reader.reset();
 }
 
 Result<std::unique_ptr<BlockStore>> BlockStore::Open(const StoreOptions& options) {

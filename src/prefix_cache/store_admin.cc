@@ -61,13 +61,13 @@ Status StoreWriter::RemoveDamaged(const std::vector<IndexRow>& rows) {
 Result<int64_t> StoreWriter::Gc() {
   const int64_t before = TRY(DiskBytes());
   TRY_STATUS(RemoveOrphans());
+  TRY(MakeRoom(0, 0, 0));
   std::vector<int64_t> numbers;
   for (const auto& [number, bytes] : segment_bytes_) numbers.push_back(number);
   for (const int64_t number : numbers) {
     if (number != active_number_) TRY_STATUS(Compact(number));
   }
   TRY_STATUS(FreeGaps());
-  TRY(MakeRoom(0, 0, 0));
   TRY_STATUS(index_->Transaction(false, [&]() { return index_->DropUnusedNames(); }));
   TRY_STATUS(index_->Shrink());
   PublishTotals();
@@ -92,6 +92,8 @@ Status StoreWriter::Compact(int64_t number) {
     live_bytes += RecordBytes(row.token_count, row.payload_bytes);
   }
   if (live_bytes > options_.segment_bytes / 2) return {};
+  // The copy comes before the original goes, and both together must fit.
+  if (live_bytes > options_.budget_bytes - TRY(DiskBytes()) - LogReserve()) return {};
   std::vector<std::byte> payload;
   for (const IndexRow& row : rows) {
     RecordHeader header;

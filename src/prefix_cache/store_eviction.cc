@@ -15,10 +15,11 @@ namespace {
 
 constexpr int64_t kIndexBytesPerRecord = 512;            // more than it takes
 constexpr int64_t kLogBytesReserved = int64_t{1} << 20;  // what the index's log may grow to
-constexpr int64_t kVictimsPerTransaction = 256;          // so that the log stays short
-constexpr size_t kCandidatesMin = 64;                    // looked for at once
-constexpr int64_t kCandidateShare = 64;                  // or this part of all records
-constexpr size_t kZeroBytes = size_t{64} << 10;          // written at once
+constexpr int64_t kLogShare = 16;                // or this part of the budget, if that is less
+constexpr int64_t kVictimsPerTransaction = 256;  // so that the log stays short
+constexpr size_t kCandidatesMin = 64;            // looked for at once
+constexpr int64_t kCandidateShare = 64;          // or this part of all records
+constexpr size_t kZeroBytes = size_t{64} << 10;  // written at once
 
 int64_t BytesOf(const IndexRow& row) {
   return RecordBytes(row.token_count, row.payload_bytes);
@@ -31,6 +32,10 @@ bool StoreWriter::OlderFirst::operator()(const IndexRow& a, const IndexRow& b) c
          std::tuple(b.last_used_us, -b.end_position, b.segment, b.offset);
 }
 
+int64_t StoreWriter::LogReserve() const {
+  return std::min(kLogBytesReserved, options_.budget_bytes / kLogShare);
+}
+
 // Room for what is about to be written. False if nothing more may be evicted.
 Result<bool> StoreWriter::MakeRoom(int64_t bytes, int64_t records, int64_t snapshot_bytes) {
   while (snapshot_payload_bytes_ + snapshot_bytes > options_.snapshot_budget_bytes) {
@@ -41,9 +46,8 @@ Result<bool> StoreWriter::MakeRoom(int64_t bytes, int64_t records, int64_t snaps
       snapshot_payload_bytes_ + snapshot_bytes > options_.snapshot_budget_bytes) {
     return false;
   }
-  const int64_t reserved = std::min(kLogBytesReserved, options_.budget_bytes / 16);
   while (true) {
-    const int64_t over = TRY(DiskBytes()) + reserved + bytes + records * kIndexBytesPerRecord -
+    const int64_t over = TRY(DiskBytes()) + LogReserve() + bytes + records * kIndexBytesPerRecord -
                          options_.budget_bytes;
     if (over <= 0) return true;
     if (TRY(Evict(over, false)) == 0) return false;

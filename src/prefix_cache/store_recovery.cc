@@ -118,6 +118,7 @@ Status StoreWriter::Reconcile(const StoreListing& listing) {
     if (listing.segments.count(number) == 0) TRY_STATUS(ForgetSegment(number));
   }
   for (const auto& [number, status] : listing.segments) {
+    if (segment_bytes_.count(number) == 0) continue;  // dropped with its last row
     if (!TRY(CheckSegment(number, status))) continue;
     const auto found = known.find(number);
     const int64_t scanned = found == known.end() ? 0 : found->second;

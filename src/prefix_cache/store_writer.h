@@ -110,6 +110,7 @@ class StoreWriter {
   Status OpenActive();
 
   // ---- store_eviction.cc ----
+  int64_t LogReserve() const;
   Result<bool> MakeRoom(int64_t bytes, int64_t records, int64_t snapshot_bytes);
   Result<int64_t> Evict(int64_t bytes, bool snapshots_only);
   Result<int64_t> EvictSegment();

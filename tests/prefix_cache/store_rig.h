@@ -2,13 +2,19 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,6 +23,33 @@
 #include "prefix_cache/block_store.h"
 
 namespace minke::testing {
+
+// A folder in memory where there is one: for tests that open thousands of stores and of which no
+// disk has to survive anything. Removed at the end of its scope.
+class MemoryDirectory {
+ public:
+  MemoryDirectory() {
+    const std::filesystem::path memory = "/dev/shm";
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    std::string name = "minke_" + std::string(test->name()) + "_" + std::to_string(::getpid());
+    std::replace(name.begin(), name.end(), '/', '_');
+    path_ =
+        (std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) /
+        name;
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ~MemoryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  MemoryDirectory(const MemoryDirectory&) = delete;
+  MemoryDirectory& operator=(const MemoryDirectory&) = delete;
+  std::string Path(std::string_view name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
 
 inline CacheKey NumberKey(std::string_view purpose, int64_t number) {
   KeyHasher hasher(purpose);
@@ -29,7 +62,10 @@ inline std::vector<std::byte> PayloadOf(const CacheKey& key, int64_t bytes) {
   std::seed_seq seed(key.bytes.begin(), key.bytes.end());
   std::mt19937 random(seed);
   std::vector<std::byte> payload(static_cast<size_t>(bytes));
-  for (auto& byte : payload) byte = static_cast<std::byte>(random() & 0xff);
+  for (size_t at = 0; at < payload.size(); at += sizeof(uint32_t)) {
+    const auto word = static_cast<uint32_t>(random());
+    std::memcpy(&payload[at], &word, std::min(sizeof(word), payload.size() - at));
+  }
   return payload;
 }
 
