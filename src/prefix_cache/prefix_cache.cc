@@ -30,7 +30,7 @@ const char* MissReasonName(MissReason reason) {
     case MissReason::kNoRoom:
       return "no_room";
   }
-  CHECK(false, "not a MissReason");
+  return "";
 }
 
 const char* CacheTierName(CacheTier tier) {
@@ -42,7 +42,7 @@ const char* CacheTierName(CacheTier tier) {
     case CacheTier::kDisk:
       return "disk";
   }
-  CHECK(false, "not a CacheTier");
+  return "";
 }
 
 namespace {
