@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/cache_report.h"
 #include "apps/commands.h"
 #include "prefix_cache/eviction.h"
 #include "simulator/capacity.h"
@@ -19,7 +20,43 @@ std::string CheckCapacity(const std::string& text) {
   return capacity ? std::string() : capacity.error().message;
 }
 
+std::string CheckBytes(const std::string& text) {
+  const Result<int64_t> bytes = ParseByteSize(text, "a size");
+  return bytes ? std::string() : bytes.error().message;
+}
+
 }  // namespace
+
+void AddCacheFlags(CLI::App& command, CacheFlags* flags) {
+  const auto size = [&](const char* name, std::string* value, const char* help) {
+    command.add_option(name, *value, help)->type_name("SIZE")->check(CheckBytes)->group("Cache");
+  };
+  size("--kv-ram", &flags->kv_ram,
+       "Memory for the rows of all tokens, such as 8GiB; never exceeded (default: a quarter of the "
+       "machine's, at most 8GiB)");
+  size("--snapshot-budget", &flags->snapshot_budget,
+       "Memory for snapshots, from which exact prefill continues (default: an eighth of --kv-ram)");
+  command
+      .add_option("--kv-disk", flags->kv_disk,
+                  "Keep what was read in this directory too, so that it outlives the process")
+      ->type_name("DIR")
+      ->group("Cache");
+  size("--kv-disk-budget", &flags->kv_disk_budget,
+       "Most that the directory may take on disk (default: 64GiB)");
+  size("--kv-disk-write-limit", &flags->kv_disk_write_limit,
+       "Most that is written in an hour (default: 64GiB)");
+  command
+      .add_option("--prefill", flags->prefill,
+                  "exact: every layer reads every token, all ways to an answer give the same bits; "
+                  "replay: upper layers read the last window only, about half the work")
+      ->check(CLI::IsMember({"exact", "replay"}))
+      ->type_name("MODE")
+      ->capture_default_str()
+      ->group("Cache");
+  command.add_option("--tenant", flags->tenant, "Whose cache it is; tenants share nothing")
+      ->type_name("NAME")
+      ->group("Cache");
+}
 
 CLI::App* AddSimulate(CLI::App& app, SimulateFlags* flags) {
   CLI::App* command = app.add_subcommand(

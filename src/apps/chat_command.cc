@@ -5,16 +5,21 @@
 
 #include <fmt/format.h>
 
+#include "apps/cache_report.h"
 #include "apps/chat_input.h"
 #include "apps/commands.h"
 #include "apps/common.h"
 #include "apps/conversation.h"
 #include "apps/interrupts.h"
 #include "apps/terminal.h"
+#include "core/file.h"
 #include "text/utf8.h"
 
 namespace minke {
 namespace {
+
+// The last conversation, beside the segments of the cache.
+constexpr const char* kSavedName = "conversation.json";
 
 constexpr const char* kHelp =
     "  /reset   forget the conversation and start a new one\n"
@@ -31,6 +36,9 @@ class Chat {
         interrupts_(interrupts),
         input_(interrupts),
         conversation_(engine, flags.system, MakeChatOptions(flags.thinking, flags.effort)),
+        tenant_(flags.cache.tenant),
+        saved_path_(flags.cache.kv_disk.empty() ? std::string()
+                                                : JoinPath(flags.cache.kv_disk, kSavedName)),
         max_tokens_(flags.max_tokens),
         seed_(flags.seed),
         sampling_(flags.sampling) {
@@ -38,6 +46,8 @@ class Chat {
   }
 
   Status Run();
+  // Goes on with the conversation that an earlier process left.
+  Status Resume();
 
  private:
   void Greet() const;
@@ -46,11 +56,16 @@ class Chat {
   void Ask(const std::string& question);
   void PrintTurn(const GenerationResult& result) const;
   void PrintStats() const;
+  // Keeps the conversation for a later --resume, where there is a disk tier.
+  void Save();
 
   const Engine& engine_;
   Interrupts& interrupts_;
   ChatInput input_;
   Conversation conversation_;
+  std::string tenant_;
+  std::string saved_path_;  // empty without a disk tier
+  bool disk_noted_ = false;
   int64_t max_tokens_;
   std::optional<uint64_t> seed_;
   SamplingOptions sampling_;
@@ -64,6 +79,34 @@ void Chat::Greet() const {
       "{}\nContext: {} tokens, {:g} cache bytes per token. /help lists the commands.\n\n",
       engine_.info().description, engine_.info().context_tokens_max,
       engine_.info().kv_bytes_per_token);
+}
+
+Status Chat::Resume() {
+  TRY_STATUS(conversation_.Load(saved_path_));
+  const JsonArray& messages = conversation_.messages();
+  if (!input_.interactive() || messages.size() < 2) return {};
+  std::cout << fmt::format("(resumed: {} messages, {} tokens; the last ones were)\n",
+                           messages.size(), conversation_.token_count());
+  for (size_t i = messages.size() - 2; i < messages.size(); ++i) {
+    const Json* role = messages[i].Find("role");
+    const Json* content = messages[i].Find("content");
+    if (role == nullptr || content == nullptr || !content->is_string()) continue;
+    std::cout << (role->is_string() && role->as_string() == "user" ? "> " : "")
+              << EscapeForTerminal(content->as_string()) << '\n';
+  }
+  std::cout << '\n' << std::flush;
+  return {};
+}
+
+void Chat::Save() {
+  if (saved_path_.empty()) return;
+  const CacheStatus status = engine_.cache_status();
+  std::string warning = status.disk_warning;
+  if (warning.empty()) {
+    const Status saved = conversation_.Save(saved_path_);
+    if (!saved) warning = saved.error().message;
+  }
+  if (!warning.empty() && !std::exchange(disk_noted_, true)) PrintNote(warning);
 }
 
 Status Chat::Run() {
@@ -122,6 +165,7 @@ void Chat::Ask(const std::string& question) {
   GenerationOptions options;
   options.sampling = sampling_;
   options.max_tokens = max_tokens_;
+  options.tenant = tenant_;
   options.cancel = &cancel;
   options.prefill_progress = [&](int64_t done, int64_t total) { status.ShowPrefill(done, total); };
   options.on_token = [&](const TokenEvent& event) {
@@ -142,6 +186,7 @@ void Chat::Ask(const std::string& question) {
   }
   last_ = std::move(result).value();
   PrintTurn(last_);
+  Save();
 }
 
 void Chat::PrintTurn(const GenerationResult& result) const {
@@ -161,11 +206,14 @@ void Chat::PrintTurn(const GenerationResult& result) const {
   }
   const auto drawn = static_cast<double>(result.ids.size());
   const double rate = result.decode_seconds > 0 ? (drawn - 1) / result.decode_seconds : 0;
-  std::cout << fmt::format("{}({}{} tokens, {:.1f} tokens/s, {} of {} tokens of context){}\n\n",
-                           colour ? "\x1b[2m" : "", remark, result.ids.size(), rate,
-                           conversation_.token_count(), engine_.info().context_tokens_max,
-                           colour ? "\x1b[0m" : "")
-            << std::flush;
+  std::cout
+      << fmt::format(
+             "{}({}{} tokens, {:.1f} tokens/s; {} of {} prompt tokens cached; {} of {} tokens "
+             "of context){}\n\n",
+             colour ? "\x1b[2m" : "", remark, result.ids.size(), rate, result.cache.cached_tokens,
+             result.prompt_tokens, conversation_.token_count(), engine_.info().context_tokens_max,
+             colour ? "\x1b[0m" : "")
+      << std::flush;
 }
 
 void Chat::PrintStats() const {
@@ -182,9 +230,10 @@ void Chat::PrintStats() const {
     const auto drawn = static_cast<double>(last_.ids.size());
     std::cout << fmt::format(
         "  last turn  {} tokens read in {:.2f} s ({} were in the cache), {} written in {:.2f} s "
-        "({:.1f} tokens/s)\n",
-        read, last_.prefill_seconds, last_.cache.cached_tokens, last_.ids.size(), last_.decode_seconds,
-        last_.decode_seconds > 0 ? (drawn - 1) / last_.decode_seconds : 0.0);
+        "({:.1f} tokens/s)\n  cached     {}\n",
+        read, last_.prefill_seconds, last_.cache.cached_tokens, last_.ids.size(),
+        last_.decode_seconds, last_.decode_seconds > 0 ? (drawn - 1) / last_.decode_seconds : 0.0,
+        CacheUseLine(last_.cache));
   }
   std::cout
       << fmt::format(
@@ -197,9 +246,11 @@ void Chat::PrintStats() const {
 
 Status RunConversation(const ChatFlags& flags) {
   Interrupts interrupts = TRY(Interrupts::Create());
-  const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model));
+  const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, flags.cache));
   if (interrupts.Take()) return Fail(ErrorCode::kCancelled, "Stopped by Ctrl-C while loading.");
-  return Chat(*engine, interrupts, flags).Run();
+  Chat chat(*engine, interrupts, flags);
+  if (flags.resume) TRY_STATUS(chat.Resume());
+  return chat.Run();
 }
 
 }  // namespace

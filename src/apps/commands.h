@@ -42,8 +42,20 @@ struct ModelFlags {
   int64_t prefill_chunk = kPrefillChunkTokensDefault;
 };
 
+// Sizes are texts like "8GiB", checked when the command line is read; empty: the default.
+struct CacheFlags {
+  std::string kv_ram;
+  std::string snapshot_budget;
+  std::string kv_disk;
+  std::string kv_disk_budget;
+  std::string kv_disk_write_limit;  // bytes an hour
+  std::string prefill = "exact";
+  std::string tenant;
+};
+
 struct GenerateFlags {
   ModelFlags model;
+  CacheFlags cache;
   std::optional<std::string> prompt;    // a question, or with raw a text to continue
   std::optional<std::string> messages;  // a file, "-" for standard input
   bool raw = false;
@@ -63,6 +75,8 @@ struct GenerateFlags {
 
 struct ChatFlags {
   ModelFlags model;
+  CacheFlags cache;
+  bool resume = false;
   std::string system;
   std::string thinking;
   std::string effort;
@@ -117,6 +131,8 @@ int RunInspect(const InspectFlags& flags);
 int RunLogits(const LogitsFlags& flags);
 int RunSimulate(const SimulateFlags& flags);
 
+// Adds the flags of the prefix cache to a command. `flags` outlives the app.
+void AddCacheFlags(CLI::App& command, CacheFlags* flags);
 // Adds the command and its flags. `flags` outlives the app.
 CLI::App* AddSimulate(CLI::App& app, SimulateFlags* flags);
 

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/cache_report.h"
 #include "apps/terminal.h"
 #include "core/file.h"
 
@@ -117,7 +118,7 @@ Result<std::string> FindModelDir(const std::string& flag) {
               "safetensors files.");
 }
 
-Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags) {
+Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags, const CacheFlags& cache) {
   EngineOptions options;
   options.model_dir = TRY(FindModelDir(flags.model_dir));
   options.threads = flags.threads;
@@ -127,11 +128,22 @@ Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags) {
   if (flags.kernels == "fast") options.kernels = KernelChoice::kFast;
   options.context_tokens_max = flags.context;
   options.prefill_chunk_tokens = flags.prefill_chunk;
+  options.prefill = TRY(ParsePrefillMode(cache.prefill));
+  options.cache.disk_dir = cache.kv_disk;
+  const auto set = [](const char* flag, const std::string& text, int64_t* value) -> Status {
+    if (!text.empty()) *value = TRY(ParseByteSize(text, flag));
+    return {};
+  };
+  TRY_STATUS(set("--kv-ram", cache.kv_ram, &options.cache.ram_bytes));
+  TRY_STATUS(set("--snapshot-budget", cache.snapshot_budget, &options.cache.snapshot_bytes));
+  TRY_STATUS(set("--kv-disk-budget", cache.kv_disk_budget, &options.cache.disk_bytes));
+  TRY_STATUS(set("--kv-disk-write-limit", cache.kv_disk_write_limit,
+                 &options.cache.disk_write_bytes_per_hour));
   return options;
 }
 
-Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags) {
-  const EngineOptions options = TRY(MakeEngineOptions(flags));
+Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags, const CacheFlags& cache) {
+  const EngineOptions options = TRY(MakeEngineOptions(flags, cache));
   std::unique_ptr<Engine> engine;
   {
     StatusLine status;

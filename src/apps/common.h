@@ -23,9 +23,9 @@ void PrintNote(std::string_view sentence);
 // above build/release/minke, or share/minke/models/mini beside an installed bin/.
 Result<std::string> FindModelDir(const std::string& flag);
 
-Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags);
+Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags, const CacheFlags& cache);
 // Opens the engine and says on stderr what an engine warns of, and that weights are random.
-Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags);
+Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags, const CacheFlags& cache);
 
 // Whole file, or standard input for "-"; more than limit_bytes is an error.
 Result<std::string> ReadInput(const std::string& path, uint64_t limit_bytes);

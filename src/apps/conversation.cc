@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "core/file.h"
 #include "text/control_tokens.h"
 
 namespace minke {
 namespace {
+
+constexpr int64_t kSavedFormat = 1;  // of a saved conversation
 
 Json Message(const char* role, const std::string& content) {
   Json message;
@@ -61,6 +66,60 @@ void Conversation::CloseAnswer(bool thinking, const GenerationResult& result) {
     ids_.push_back(*think_end);
   }
   if (result.ids.empty() || ids_.back() != engine_.eos_token()) ids_.push_back(engine_.eos_token());
+}
+
+Status Conversation::Save(const std::string& path) const {
+  Json saved;
+  saved.Set("format", kSavedFormat);
+  saved.Set("model", engine_.info().description);
+  saved.Set("system", system_);
+  saved.Set("messages", messages_);
+  JsonArray ids;
+  for (const int32_t id : ids_) ids.push_back(Json(int64_t{id}));
+  saved.Set("ids", std::move(ids));
+  const std::string text = DumpJson(saved, JsonStyle::kCompact) + "\n";
+  return WriteFile(path, std::as_bytes(std::span(text)), FileAccess::kOwnerOnly);
+}
+
+Status Conversation::ParseSaved(const Json& saved, const std::string& path) {
+  if (TRY(JsonInt(saved, "format", path)) != kSavedFormat) {
+    return Fail(fmt::format("{} was written by another version; start without --resume.", path));
+  }
+  if (TRY(JsonString(saved, "model", path)) != engine_.info().description) {
+    return Fail(fmt::format(
+        "The conversation in {} was with another model; name that one, or start without --resume.",
+        path));
+  }
+  std::string system = TRY(JsonString(saved, "system", path));
+  const JsonArray* messages = TRY(JsonList(saved, "messages", path));
+  std::vector<int32_t> ids;
+  for (const Json& id : *TRY(JsonList(saved, "ids", path))) {
+    const bool known =
+        id.is_integer() && id.as_int() >= 0 && id.as_int() < engine_.info().vocab_size;
+    if (!known) {
+      return Fail(
+          fmt::format("Entry {} of ids in {} is no token of this model; start without "
+                      "--resume.",
+                      ids.size(), path));
+    }
+    ids.push_back(static_cast<int32_t>(id.as_int()));
+  }
+  Reset();
+  system_ = std::move(system);
+  messages_ = *messages;
+  ids_ = std::move(ids);
+  return {};
+}
+
+Status Conversation::Load(const std::string& path) {
+  if (!FileExists(path)) {
+    return Fail(ErrorCode::kNotFound,
+                fmt::format("There is no conversation to go on with: {} does not exist. Start one "
+                            "without --resume.",
+                            path));
+  }
+  const std::string text = TRY(ReadFile(path, kConversationBytesMax));
+  return ParseSaved(TRY(ParseJson(text, path)), path);
 }
 
 }  // namespace minke

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +16,8 @@
 
 namespace minke {
 
+inline constexpr uint64_t kConversationBytesMax = uint64_t{256} << 20;
+
 class Conversation {
  public:
   // `engine` outlives it. `system` may be empty.
@@ -25,10 +28,19 @@ class Conversation {
   Result<GenerationResult> Ask(const std::string& question, const GenerationOptions& options);
   void Reset();
 
+  // The history as a file that only its owner may read, and back. Load() replaces the history, the
+  // system message included; errors name the file: there is none, it is damaged, it is of another
+  // model.
+  Status Save(const std::string& path) const;
+  Status Load(const std::string& path);
+  // The last question and its answer; empty where there is none.
+  const JsonArray& messages() const { return messages_; }
+
   const Session& session() const { return *session_; }
   int64_t token_count() const { return static_cast<int64_t>(ids_.size()); }
 
  private:
+  Status ParseSaved(const Json& saved, const std::string& path);
   void CloseAnswer(bool thinking, const GenerationResult& result);
 
   const Engine& engine_;

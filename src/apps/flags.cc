@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/cache_command.h"
 #include "apps/commands.h"
 
 namespace minke {
@@ -183,6 +184,7 @@ CLI::App* AddGenerate(CLI::App& app, GenerateFlags* flags) {
       ->type_name("FILE");
   AddModelFlags(*command, &flags->model);
   AddContextFlags(*command, &flags->model);
+  AddCacheFlags(*command, &flags->cache);
   command->footer(
       "Examples:\n"
       "  minke generate --prompt \"Why is the sky blue?\"\n"
@@ -203,11 +205,18 @@ CLI::App* AddChat(CLI::App& app, ChatFlags* flags) {
   AddSamplingFlags(*command, &flags->sampling, &flags->seed);
   AddModelFlags(*command, &flags->model);
   AddContextFlags(*command, &flags->model);
+  AddCacheFlags(*command, &flags->cache);
+  command
+      ->add_flag("--resume", flags->resume,
+                 "Go on with the last conversation of --kv-disk, without reading it again")
+      ->needs("--kv-disk")
+      ->group("Cache");
   command->footer(
       "Ctrl-C stops the answer, /help lists the commands, Ctrl-D leaves.\n"
       "Examples:\n"
       "  minke chat --model DIR\n"
       "  minke chat --model DIR --system \"Answer in French.\" --thinking off\n"
+      "  minke chat --model DIR --kv-disk cache     and later: minke chat ... --resume\n"
       "  minke chat --seed 1 < questions.txt > answers.txt");
   return command;
 }
@@ -318,6 +327,7 @@ struct AllFlags {
   InspectFlags inspect;
   LogitsFlags logits;
   SimulateFlags simulate;
+  CacheCommandFlags cache;
 };
 
 int Dispatch(const CLI::App& app, const AllFlags& flags) {
@@ -334,6 +344,7 @@ int Dispatch(const CLI::App& app, const AllFlags& flags) {
   if (app.got_subcommand("tokenize")) return RunTokenize(flags.tokenize);
   if (app.got_subcommand("inspect")) return RunInspect(flags.inspect);
   if (app.got_subcommand("simulate")) return RunSimulate(flags.simulate);
+  if (app.got_subcommand("cache")) return RunCache(flags.cache);
   return RunLogits(flags.logits);
 }
 
@@ -358,6 +369,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddInspect(app, &flags.inspect);
   AddLogits(app, &flags.logits);
   AddSimulate(app, &flags.simulate);
+  AddCache(app, &flags.cache);
   if (argc <= 1) {
     std::cout << app.help();
     return kExitUsage;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/cache_report.h"
 #include "apps/commands.h"
 #include "apps/common.h"
 #include "apps/interrupts.h"
@@ -123,6 +124,8 @@ Json UsageJson(const GenerationResult& result) {
   usage.Set("prompt_tokens", result.prompt_tokens);
   usage.Set("completion_tokens", completion);
   usage.Set("reasoning_tokens", result.reasoning_tokens);
+  usage.Set("prompt_cache_hit_tokens", result.cache.cached_tokens);
+  usage.Set("prompt_cache_miss_tokens", result.prompt_tokens - result.cache.cached_tokens);
   usage.Set("total_tokens", result.prompt_tokens + completion);
   return usage;
 }
@@ -138,9 +141,9 @@ Json TimingsJson(const GenerationResult& result) {
   return timings;
 }
 
-Json CacheJson(const Engine& engine, const Session& session) {
+Json CacheJson(const Engine& engine, const Session& session, const CacheUse& use) {
   const SessionMemory memory = session.memory();
-  Json cache;
+  Json cache = CacheUseJson(use);
   cache.Set("bytes_per_token", engine.info().kv_bytes_per_token);
   cache.Set("used_bytes", memory.used_bytes);
   cache.Set("capacity_bytes", memory.capacity_bytes);
@@ -167,7 +170,7 @@ Json ResultJson(const Engine& engine, const GenerateFlags& flags, const ChatProm
   }
   json.Set("usage", UsageJson(result));
   json.Set("timings", TimingsJson(result));
-  json.Set("cache", CacheJson(engine, session));
+  json.Set("cache", CacheJson(engine, session, result.cache));
   return json;
 }
 
@@ -180,6 +183,7 @@ void PrintStats(const Engine& engine, const GenerationResult& result, const Sess
       Rate(result.prompt_tokens - result.cache.cached_tokens, result.prefill_seconds), drawn,
       result.decode_seconds, Rate(drawn - 1, result.decode_seconds), engine.info().threads,
       engine.info().kernels);
+  std::cerr << "minke: " << CacheUseLine(result.cache) << '\n';
   const SessionMemory memory = session.memory();
   std::cerr << fmt::format(
       "minke: cache {:g} bytes per token, {} bytes in use; windows and other constant state {} "
@@ -201,7 +205,7 @@ Status Generate(const GenerateFlags& flags) {
   Interrupts interrupts = TRY(Interrupts::Create());
   std::atomic<bool> cancel = false;
   const InterruptWatch watch(interrupts, cancel, /*second_exits=*/true);
-  const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model));
+  const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, flags.cache));
   const ChatPrompt prompt = TRY(MakePrompt(*engine, flags, messages));
   LogitsFile logits_file(flags.logits_out);
   StatusLine status;
@@ -212,6 +216,7 @@ Status Generate(const GenerateFlags& flags) {
   options.sampling = flags.sampling;
   options.sampling.seed = ChooseSeed(flags.seed);
   options.max_tokens = MaxTokens(flags, prompt);
+  options.tenant = flags.cache.tenant;
   options.ignore_eos = flags.ignore_eos;
   options.stop_strings = flags.stop;
   options.stop_tokens = flags.stop_tokens;
@@ -234,6 +239,8 @@ Status Generate(const GenerateFlags& flags) {
     std::cout << DumpJson(json, JsonStyle::kCompact) << '\n';
   }
   if (flags.stats) PrintStats(*engine, result, *session);
+  engine->FlushCache();
+  NoteDiskWarning(*engine);
   if (result.finish_reason == FinishReason::kCancelled) {
     return Fail(ErrorCode::kCancelled, "Stopped by Ctrl-C; what was written is incomplete.");
   }

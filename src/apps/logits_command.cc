@@ -161,7 +161,7 @@ void PrintSummary(const LogitsFlags& flags, const Model& model, int64_t rows) {
 }
 
 Status Logits(const LogitsFlags& flags) {
-  const EngineOptions options = TRY(MakeEngineOptions(flags.model));
+  const EngineOptions options = TRY(MakeEngineOptions(flags.model, {}));
   const std::string text = TRY(ReadInput(flags.tokens, kTokenFileBytesMax));
   const int threads = TRY(ThreadCount(options));
   const LoadedModel loaded = TRY(LoadModel(options));

@@ -122,14 +122,15 @@ Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
   return text;
 }
 
-Status WriteFile(const std::string& path, std::span<const std::byte> bytes) {
+Status WriteFile(const std::string& path, std::span<const std::byte> bytes, FileAccess access) {
   std::string temporary = path + ".XXXXXX";
   {
     const Descriptor fd(::mkstemp(temporary.data()));
     if (fd.get() < 0) return IoFailure("create a temporary file beside", path, errno);
     Status status = WriteAll(fd.get(), bytes, temporary);
     // mkstemp makes files private; a checkpoint or report is as readable as any other file.
-    if (status && ::fchmod(fd.get(), S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH) != 0) {
+    const bool shared = access == FileAccess::kEverybody;
+    if (status && shared && ::fchmod(fd.get(), S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH) != 0) {
       status = IoFailure("set the mode of", temporary, errno);
     }
     if (!status) {

@@ -33,8 +33,11 @@ class MappedFile {
 
 // The whole of a regular file; larger than limit_bytes is an error that names both.
 Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes);
+// Who may read a new file besides its owner.
+enum class FileAccess { kEverybody, kOwnerOnly };
 // Writes a file whole (through a temporary name and rename, so that no half file is ever seen).
-Status WriteFile(const std::string& path, std::span<const std::byte> bytes);
+Status WriteFile(const std::string& path, std::span<const std::byte> bytes,
+                 FileAccess access = FileAccess::kEverybody);
 bool FileExists(const std::string& path);
 std::string JoinPath(const std::string& directory, const std::string& name);
 

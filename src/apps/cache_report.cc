@@ -1,0 +1,44 @@
+#include "apps/cache_report.h"
+
+#include <fmt/format.h>
+
+#include "apps/common.h"
+#include "simulator/capacity.h"
+
+namespace minke {
+
+Json CacheUseJson(const CacheUse& use) {
+  Json json;
+  json.Set("cached_tokens", use.cached_tokens);
+  json.Set("ram_tokens", use.ram_tokens);
+  json.Set("disk_tokens", use.disk_tokens);
+  json.Set("replayed_tokens", use.replayed_tokens);
+  json.Set("computed_tokens", use.computed_tokens);
+  json.Set("tier", use.tier);
+  json.Set("reason", use.reason);
+  json.Set("first_difference", use.first_difference < 0 ? Json() : Json(use.first_difference));
+  return json;
+}
+
+std::string CacheUseLine(const CacheUse& use) {
+  const int64_t total = use.cached_tokens + use.replayed_tokens + use.computed_tokens;
+  return fmt::format("{} of {} prompt tokens cached ({}), {} replayed, {} computed. {}",
+                     use.cached_tokens, total, use.tier, use.replayed_tokens, use.computed_tokens,
+                     ExplainCacheUse(use));
+}
+
+void NoteDiskWarning(const Engine& engine) {
+  const CacheStatus status = engine.cache_status();
+  if (!status.disk_warning.empty()) PrintNote(status.disk_warning);
+}
+
+Result<int64_t> ParseByteSize(std::string_view text, std::string_view what) {
+  const Result<Capacity> capacity = ParseCapacity(text);
+  if (!capacity || capacity->unit != CapacityUnit::kBytes || capacity->amount < 1) {
+    return Fail(fmt::format("{} must be a number of bytes, such as 512MiB or 8GiB; found \"{}\".",
+                            what, text.substr(0, 40)));
+  }
+  return capacity->amount;
+}
+
+}  // namespace minke
