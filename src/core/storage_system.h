@@ -66,6 +66,8 @@ class StorageSystem {
   // Writes all parts, one after another, or fails (and may have written some of them).
   virtual Status WriteAt(const StorageFile& file, int64_t offset,
                          std::span<const std::span<const std::byte>> parts) = 0;
+  // Lets the disk begin with what was written, while more is prepared. A hint: cannot fail.
+  virtual void StartSync(const StorageFile& file, int64_t offset, int64_t bytes) = 0;
   virtual Status Sync(const StorageFile& file) = 0;  // contents and length
   virtual Status SyncDirectory(const std::string& path) = 0;
   virtual Status Truncate(const StorageFile& file, int64_t bytes) = 0;

@@ -27,7 +27,8 @@ namespace minke {
 
 namespace {
 
-constexpr int kReadAttempts = 3;  // of a record that is moved while it is read
+constexpr int kReadAttempts = 3;    // of a record that is moved while it is read
+constexpr size_t kRowsKept = 8192;  // in memory, about 2 MiB
 
 int64_t WallClockUs() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -49,6 +50,9 @@ struct BlockStore::Impl {
   // ---- reading, any thread ----
   Status OpenReader();
   std::optional<IndexRow> FindRow(const CacheKey& key);
+  // As FindRow(), or from memory what it found some time ago: the record may have gone since, which
+  // reading it shows.
+  std::optional<IndexRow> RecallRow(const CacheKey& key);
   template <typename Query>
   void Ask(const Query& query);
   bool HasReader() {
@@ -82,6 +86,8 @@ struct BlockStore::Impl {
 
   std::mutex read_mutex;
   std::optional<StoreIndex> reader;  // guarded by read_mutex; empty while the index is made again
+  // Rows found lately, at most kRowsKept. Guarded by read_mutex.
+  std::unordered_map<CacheKey, IndexRow, CacheKeyHash> rows;
   // Places found damaged and not yet removed. Guarded by read_mutex.
   std::set<std::pair<int64_t, int64_t>> condemned;
 
@@ -126,9 +132,24 @@ std::optional<IndexRow> BlockStore::Impl::FindRow(const CacheKey& key) {
   Ask([&](StoreIndex& index) -> Status {
     row = TRY(index.Find(key, options.fingerprint));
     if (row && condemned.count({row->segment, row->offset}) != 0) row.reset();
+    if (!row) {
+      rows.erase(key);
+      return {};
+    }
+    if (rows.size() >= kRowsKept) rows.clear();
+    rows[key] = *row;
     return {};
   });
   return row;
+}
+
+std::optional<IndexRow> BlockStore::Impl::RecallRow(const CacheKey& key) {
+  {
+    const std::lock_guard<std::mutex> lock(read_mutex);
+    const auto found = rows.find(key);
+    if (found != rows.end()) return found->second;
+  }
+  return FindRow(key);
 }
 
 bool BlockStore::Impl::StillThere(const IndexRow& row) {
@@ -140,6 +161,7 @@ bool BlockStore::Impl::StillThere(const IndexRow& row) {
 void BlockStore::Impl::Condemn(const IndexRow& row) {
   {
     const std::lock_guard<std::mutex> lock(read_mutex);
+    rows.erase(row.key);
     if (!condemned.emplace(row.segment, row.offset).second) return;  // another reader was faster
   }
   counters.Add(&StoreStats::records_damaged, 1);
@@ -221,7 +243,8 @@ void BlockStore::Impl::Run() {
     } else if (task.job) {
       task.job();
     } else {
-      if (!queue.off()) WriteTouches();
+      if (!queue.off() && !task.rest) WriteTouches();
+      if (!queue.off() && task.rest) Handle(writer->Rest());
       if (task.stop) return;
     }
   }
@@ -323,7 +346,7 @@ ReadOutcome BlockStore::Read(const CacheKey& key, std::span<std::byte> out, Reco
     return ReadOutcome::kHit;
   }
   for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
-    const std::optional<IndexRow> row = store.FindRow(key);
+    const std::optional<IndexRow> row = attempt == 0 ? store.RecallRow(key) : store.FindRow(key);
     if (!row && store.queue.off() && !store.HasReader()) return ReadOutcome::kOff;
     if (!row) break;
     const bool fits = row->payload_bytes <= static_cast<int64_t>(out.size());

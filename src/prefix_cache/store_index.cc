@@ -225,6 +225,10 @@ Status StoreIndex::DropUnusedNames() {
       "(SELECT tenant FROM records)");
 }
 
+Status StoreIndex::Checkpoint() {
+  return database_->Execute("PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
 Status StoreIndex::Shrink() {
   return database_->Execute("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)");
 }

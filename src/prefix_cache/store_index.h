@@ -23,7 +23,7 @@
 namespace minke {
 
 // A checkpoint follows at this length, so that the log stays short (pages of 4096 B).
-inline constexpr int kIndexLogPages = 48;
+inline constexpr int kIndexLogPages = 160;
 // An index of up to this size is checked whole when it is opened (about 0.1 s).
 inline constexpr int64_t kIndexCheckBytesMax = int64_t{16} << 20;
 
@@ -106,6 +106,8 @@ class StoreIndex {
   // A later use; an earlier one changes nothing.
   Status Touch(const CacheKey& key, const CacheKey& fingerprint, int64_t used_us);
   Status DropUnusedNames();
+  // Empties the log into the tables.
+  Status Checkpoint();
   // Gives free pages back and empties the log.
   Status Shrink();
 

@@ -147,10 +147,14 @@ void StoreQueue::Stop() {
 
 StorageTask StoreQueue::Wait(int64_t batch_bytes) {
   std::unique_lock<std::mutex> lock(mutex_);
-  wake_.wait_for(lock, std::chrono::seconds(kTouchSeconds), [this]() {
+  const auto patience = rested_ ? std::chrono::milliseconds(kTouchSeconds * 1000)
+                                : std::chrono::milliseconds(kRestMilliseconds);
+  const bool work = wake_.wait_for(lock, patience, [this]() {
     return stopping_ || !records_.empty() || JobReady() || touches_.size() >= kTouchesMax;
   });
   StorageTask task;
+  task.rest = !work && !rested_;
+  rested_ = !work;
   // A job that is ready was asked for before the records that are still waiting.
   if (JobReady()) {
     task.job = std::move(jobs_.front().work);

@@ -23,6 +23,8 @@ namespace minke {
 // Uses that wait to be written, at most; they are noted at the latest after kTouchSeconds.
 inline constexpr size_t kTouchesMax = 4096;
 inline constexpr int64_t kTouchSeconds = 60;
+// Without work for so long, the storage thread tidies up.
+inline constexpr int64_t kRestMilliseconds = 500;
 
 struct QueuedRecord {
   RecordInfo info;
@@ -31,11 +33,13 @@ struct QueuedRecord {
   int64_t created_us = 0;
 };
 
-// What Wait() found: a batch, or a job, or nothing but time to note uses. `stop`: and nothing more.
+// What Wait() found: a batch, or a job, or neither: then it is time to note uses. `stop`: and there
+// will be nothing more; `rest`: there was nothing for a while.
 struct StorageTask {
   std::vector<std::unique_ptr<QueuedRecord>> batch;
   std::function<void()> job;
   bool stop = false;
+  bool rest = false;
 };
 
 // Bytes written during the last hour, counted by the minute.
@@ -107,6 +111,7 @@ class StoreQueue {
   uint64_t done_ = 0;
   bool off_ = false;
   bool stopping_ = false;
+  bool rested_ = false;  // since the last work
 };
 
 }  // namespace minke

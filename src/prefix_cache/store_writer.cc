@@ -16,6 +16,7 @@ namespace {
 // Appends between two syncs: long enough that the disk works, short enough that a batch is soon
 // published and that eviction goes in small steps.
 constexpr int64_t kBatchBytesMax = int64_t{16} << 20;
+constexpr int64_t kPieceBytes = int64_t{1} << 20;  // handed to the disk at once
 constexpr int64_t kBatchesPerBudget = 16;
 constexpr int64_t kTouchesPerTransaction = 64;  // so that the index's log stays short
 
@@ -114,7 +115,7 @@ Status StoreWriter::OpenActive() {
 Status StoreWriter::Write(std::span<const RecordToWrite> records) {
   while (!records.empty()) {
     TRY_STATUS(OpenActive());
-    // As many as fit the segment and one batch; always one.
+    // As many as fit one batch; always one. A segment may grow a little too long for that.
     size_t count = 0;
     int64_t bytes = 0;
     while (count < records.size()) {
@@ -157,11 +158,30 @@ Status StoreWriter::WriteGroup(std::span<const RecordToWrite> records) {
 
 Status StoreWriter::AppendGroup(std::span<const RecordToWrite> records,
                                 std::vector<IndexRow>* rows) {
+  int64_t offset = active_end_;
+  while (!records.empty()) {
+    // In pieces, so that the disk works on one while the checksums of the next are computed.
+    size_t count = 0;
+    int64_t bytes = 0;
+    while (count < records.size() && bytes < kPieceBytes) bytes += DiskLength(records[count++]);
+    TRY_STATUS(AppendPiece(records.first(count), offset, rows));
+    system_.StartSync(active_, offset, bytes);
+    offset += bytes;
+    records = records.subspan(count);
+  }
+  TRY_STATUS(system_.Sync(active_));
+  counters_.Add(&StoreStats::bytes_written, offset - active_end_);
+  active_end_ = offset;
+  return {};
+}
+
+Status StoreWriter::AppendPiece(std::span<const RecordToWrite> records, int64_t offset,
+                                std::vector<IndexRow>* rows) {
   std::vector<RecordHeaderBytes> headers;
   headers.reserve(records.size());  // the parts point into it
   std::vector<std::span<const std::byte>> parts;
   parts.reserve(records.size() * 4);
-  int64_t offset = active_end_;
+  const int64_t begin = offset;
   for (const RecordToWrite& record : records) {
     const RecordInfo& info = *record.info;
     headers.push_back(EncodeRecordHeader(info, record.created_us, record.payload));
@@ -178,11 +198,7 @@ Status StoreWriter::AppendGroup(std::span<const RecordToWrite> records,
     offset += length;
   }
   CHECK(offset <= kSegmentOffsetMax);
-  TRY_STATUS(system_.WriteAt(active_, active_end_, parts));
-  TRY_STATUS(system_.Sync(active_));
-  counters_.Add(&StoreStats::bytes_written, offset - active_end_);
-  active_end_ = offset;
-  return {};
+  return system_.WriteAt(active_, begin, parts);
 }
 
 Status StoreWriter::PublishGroup(const std::vector<IndexRow>& rows) {
@@ -217,6 +233,10 @@ Status StoreWriter::Touch(const std::unordered_map<CacheKey, int64_t, CacheKeyHa
     TRY_STATUS(done);
   }
   return {};
+}
+
+Status StoreWriter::Rest() {
+  return index_->Checkpoint();
 }
 
 Status StoreWriter::RemoveDamaged(const IndexRow& row) {

@@ -79,6 +79,9 @@ class StoreWriter {
   Result<int64_t> Forget(const CacheKey& tenant);
   Result<BlockStore::ImportReport> Import(const std::string& path);
 
+  // Empties the index's log: when there is nothing else to do.
+  Status Rest();
+
   // Bytes that one batch should not exceed, so that eviction goes in small steps.
   int64_t BatchBytes() const;
 
@@ -106,6 +109,8 @@ class StoreWriter {
   // ---- store_writer.cc ----
   Status WriteGroup(std::span<const RecordToWrite> records);
   Status AppendGroup(std::span<const RecordToWrite> records, std::vector<IndexRow>* rows);
+  Status AppendPiece(std::span<const RecordToWrite> records, int64_t offset,
+                     std::vector<IndexRow>* rows);
   Status PublishGroup(const std::vector<IndexRow>& rows);
   Status OpenActive();
 

@@ -53,6 +53,10 @@ Status FaultyStorage::WriteAt(const StorageFile& file, int64_t offset,
   return met;
 }
 
+void FaultyStorage::StartSync(const StorageFile& file, int64_t offset, int64_t bytes) {
+  real_.StartSync(file, offset, bytes);
+}
+
 Status FaultyStorage::Sync(const StorageFile& file) {
   TRY_STATUS(Meet(Effect::kGrow, file.path()));
   return real_.Sync(file);

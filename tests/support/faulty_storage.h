@@ -38,6 +38,7 @@ class FaultyStorage : public StorageSystem {
                          std::span<const std::span<std::byte>> parts) override;
   Status WriteAt(const StorageFile& file, int64_t offset,
                  std::span<const std::span<const std::byte>> parts) override;
+  void StartSync(const StorageFile& file, int64_t offset, int64_t bytes) override;
   Status Sync(const StorageFile& file) override;
   Status SyncDirectory(const std::string& path) override;
   Status Truncate(const StorageFile& file, int64_t bytes) override;
