@@ -37,7 +37,7 @@ minke_library(engine
   DEPS minke_core minke_model minke_text minke_prefix_cache)
 
 minke_program(minke
-  SOURCES cpu_check.cc main.cc flags.cc cache_report.cc cache_flags.cc common.cc terminal.cc
+  SOURCES cpu_check.cc main.cc flags.cc cache_report.cc prompt_input.cc explain_command.cc cache_flags.cc common.cc terminal.cc
     interrupts.cc chat_input.cc conversation.cc chat_command.cc generate_command.cc inspect_command.cc
     logits_command.cc simulate_command.cc tokenize_command.cc
     cache_command.cc cache_command_flags.cc cache_listing.cc

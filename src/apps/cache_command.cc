@@ -102,8 +102,8 @@ Result<int> Stats(const CacheCommandFlags& flags, BlockStore& store) {
     return kExitSuccess;
   }
   std::cout << fmt::format("Directory  {}\n", EscapeForTerminal(flags.kv_disk))
-            << fmt::format("On disk    {} in {} segments\n", BytesText(stats.disk_bytes),
-                           stats.segments)
+            << fmt::format("On disk    {} in {} segment{}\n", BytesText(stats.disk_bytes),
+                           stats.segments, stats.segments == 1 ? "" : "s")
             << fmt::format("Rows       {} of {} tokens\n", BytesText(sum.row_bytes),
                            CountText(tokens))
             << fmt::format("Snapshots  {}, {}\n", CountText(sum.snapshots),
@@ -163,10 +163,9 @@ Result<int> Verify(const CacheCommandFlags& flags, BlockStore& store) {
                            CountText(report.records_checked), BytesText(report.bytes_checked),
                            CountText(report.records_damaged),
                            report.records_damaged > 0 && flags.remove ? " and removed" : "");
-  if (report.orphan_bytes > 0) {
-    std::cout << fmt::format("{} belong to no record; minke cache gc gives them back.\n",
-                             BytesText(report.orphan_bytes));
-  }
+  // Headers, gaps and the rounding to disk blocks are among them.
+  std::cout << fmt::format("{} of the segments belong to no record.\n",
+                           BytesText(report.orphan_bytes));
   for (const std::string& problem : report.problems) {
     std::cout << "  " << EscapeForTerminal(problem) << '\n';
   }

@@ -24,6 +24,7 @@ CLI::App* AddAction(CLI::App& cache, CacheCommandFlags* flags, CacheAction actio
       ->type_name("DIR")
       ->required();
   command->add_flag("--json", flags->json, json_help);
+  command->footer("minke cache --help has examples.");
   return command;
 }
 

@@ -53,15 +53,19 @@ struct CacheFlags {
   std::string tenant;
 };
 
-struct GenerateFlags {
-  ModelFlags model;
-  CacheFlags cache;
+// A prompt on the command line.
+struct PromptFlags {
   std::optional<std::string> prompt;    // a question, or with raw a text to continue
   std::optional<std::string> messages;  // a file, "-" for standard input
   bool raw = false;
   std::string system;
   std::string thinking;  // "on", "off", or empty: what the request says
   std::string effort;
+};
+
+struct GenerateFlags : PromptFlags {
+  ModelFlags model;
+  CacheFlags cache;
   int64_t max_tokens = -1;  // -1: the defaults above
   SamplingOptions sampling;
   std::optional<uint64_t> seed;
@@ -71,6 +75,12 @@ struct GenerateFlags {
   bool json = false;
   bool stats = false;
   std::string logits_out;
+};
+
+struct ExplainFlags : PromptFlags {
+  ModelFlags model;
+  CacheFlags cache;
+  bool json = false;
 };
 
 struct ChatFlags {
@@ -126,6 +136,7 @@ struct SimulateFlags {
 // Each returns an exit code and has said on stderr what went wrong.
 int RunGenerate(const GenerateFlags& flags);
 int RunChat(const ChatFlags& flags);
+int RunExplain(const ExplainFlags& flags);
 int RunTokenize(const TokenizeFlags& flags);
 int RunInspect(const InspectFlags& flags);
 int RunLogits(const LogitsFlags& flags);

@@ -143,20 +143,35 @@ void AddChatFormatFlags(CLI::App& command, std::string* system, std::string* thi
       ->type_name("EFFORT");
 }
 
-CLI::App* AddGenerate(CLI::App& app, GenerateFlags* flags) {
-  CLI::App* command = app.add_subcommand("generate", "Answer one prompt");
+void AddPromptFlags(CLI::App& command, PromptFlags* flags) {
   CLI::Option* prompt =
-      command->add_option("-p,--prompt", flags->prompt, "A question")->type_name("TEXT");
+      command.add_option("-p,--prompt", flags->prompt, "A question")->type_name("TEXT");
   command
-      ->add_option("--messages", flags->messages,
-                   "A JSON file, - for standard input: an array of messages, or an object with "
-                   "messages, tools, thinking_mode, reasoning_effort, response_format")
+      .add_option("--messages", flags->messages,
+                  "A JSON file, - for standard input: an array of messages, or an object with "
+                  "messages, tools, thinking_mode, reasoning_effort, response_format")
       ->type_name("FILE")
       ->excludes(prompt);
   command
-      ->add_flag("--raw", flags->raw, "The prompt is a text to continue, not a question to answer")
+      .add_flag("--raw", flags->raw, "The prompt is a text to continue, not a question to answer")
       ->needs(prompt);
-  AddChatFormatFlags(*command, &flags->system, &flags->thinking, &flags->effort);
+  AddChatFormatFlags(command, &flags->system, &flags->thinking, &flags->effort);
+}
+
+// What is wrong with the flags of a prompt, or nothing.
+std::string PromptProblem(const PromptFlags& flags, const char* command) {
+  if (!flags.prompt.has_value() && !flags.messages.has_value()) {
+    return std::string(command) + " needs --prompt TEXT or --messages FILE";
+  }
+  if (flags.messages.has_value() && !flags.system.empty()) {
+    return "--system goes with --prompt; a messages file has its own";
+  }
+  return {};
+}
+
+CLI::App* AddGenerate(CLI::App& app, GenerateFlags* flags) {
+  CLI::App* command = app.add_subcommand("generate", "Answer one prompt");
+  AddPromptFlags(*command, flags);
   AddMaxTokens(*command, &flags->max_tokens,
                "Most tokens of the answer (default: 8192, with thinking 65536)");
   AddSamplingFlags(*command, &flags->sampling, &flags->seed);
@@ -192,6 +207,23 @@ CLI::App* AddGenerate(CLI::App& app, GenerateFlags* flags) {
       "  minke generate --raw --prompt \"Once upon a time\" --max-tokens 50 --json\n"
       "  echo '[{\"role\":\"user\",\"content\":\"Hello\"}]' | minke generate --messages - --stats");
   return command;
+}
+
+void AddExplain(CLI::App& cache, ExplainFlags* flags) {
+  CLI::App* command = cache.add_subcommand(
+      "explain", "What of a prompt is known, and why not more, without running the model");
+  AddPromptFlags(*command, flags);
+  AddModelFlags(*command, &flags->model);
+  AddCacheFlags(*command, &flags->cache);
+  command->get_option("--kv-disk")->required();
+  command->add_flag(
+      "--json", flags->json,
+      "For programs: prompt_tokens, cached_tokens, ram_tokens, disk_tokens, "
+      "replayed_tokens, computed_tokens, tier, reason, first_difference, explanation");
+  command->footer(
+      "It may run beside a process that uses the directory.\n"
+      "Example:\n"
+      "  minke cache explain --model DIR --kv-disk cache --messages chat.json");
 }
 
 CLI::App* AddChat(CLI::App& app, ChatFlags* flags) {
@@ -328,23 +360,25 @@ struct AllFlags {
   LogitsFlags logits;
   SimulateFlags simulate;
   CacheCommandFlags cache;
+  ExplainFlags explain;
 };
 
 int Dispatch(const CLI::App& app, const AllFlags& flags) {
   if (app.got_subcommand("generate")) {
-    if (!flags.generate.prompt.has_value() && !flags.generate.messages.has_value()) {
-      return UsageError("generate needs --prompt TEXT or --messages FILE", "generate");
-    }
-    if (flags.generate.messages.has_value() && !flags.generate.system.empty()) {
-      return UsageError("--system goes with --prompt; a messages file has its own", "generate");
-    }
+    const std::string problem = PromptProblem(flags.generate, "generate");
+    if (!problem.empty()) return UsageError(problem, "generate");
     return RunGenerate(flags.generate);
   }
   if (app.got_subcommand("chat")) return RunChat(flags.chat);
   if (app.got_subcommand("tokenize")) return RunTokenize(flags.tokenize);
   if (app.got_subcommand("inspect")) return RunInspect(flags.inspect);
   if (app.got_subcommand("simulate")) return RunSimulate(flags.simulate);
-  if (app.got_subcommand("cache")) return RunCache(flags.cache);
+  if (app.got_subcommand("cache")) {
+    if (!app.get_subcommand("cache")->got_subcommand("explain")) return RunCache(flags.cache);
+    const std::string problem = PromptProblem(flags.explain, "cache explain");
+    if (!problem.empty()) return UsageError(problem, "cache explain");
+    return RunExplain(flags.explain);
+  }
   return RunLogits(flags.logits);
 }
 
@@ -369,7 +403,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddInspect(app, &flags.inspect);
   AddLogits(app, &flags.logits);
   AddSimulate(app, &flags.simulate);
-  AddCache(app, &flags.cache);
+  AddExplain(*AddCache(app, &flags.cache), &flags.explain);
   if (argc <= 1) {
     std::cout << app.help();
     return kExitUsage;

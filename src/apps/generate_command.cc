@@ -11,6 +11,7 @@
 #include "apps/commands.h"
 #include "apps/common.h"
 #include "apps/interrupts.h"
+#include "apps/prompt_input.h"
 #include "apps/terminal.h"
 #include "text/control_tokens.h"
 #include "text/output_parser.h"
@@ -20,38 +21,6 @@ namespace {
 
 double Rate(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
-}
-
-Json Messages(const std::string& system, const std::string& user) {
-  JsonArray messages;
-  if (!system.empty()) {
-    Json message;
-    message.Set("role", "system");
-    message.Set("content", system);
-    messages.push_back(std::move(message));
-  }
-  Json message;
-  message.Set("role", "user");
-  message.Set("content", user);
-  messages.push_back(std::move(message));
-  return messages;
-}
-
-// `messages` is the text of the file that --messages names.
-Result<ChatPrompt> MakePrompt(const Engine& engine, const GenerateFlags& flags,
-                              const std::string& messages) {
-  if (flags.raw) {
-    ChatPrompt prompt;
-    prompt.text = *flags.prompt;
-    prompt.ids = TRY(engine.TextPrompt(*flags.prompt));
-    return prompt;
-  }
-  const ChatOptions options = MakeChatOptions(flags.thinking, flags.effort);
-  if (flags.prompt.has_value()) {
-    const Json question = Messages(flags.system, *flags.prompt);
-    return engine.EncodeChat(DumpJson(question, JsonStyle::kCompact), "--prompt", options);
-  }
-  return engine.EncodeChat(messages, *flags.messages, options);
 }
 
 // Writes one float32 little-endian row per drawn token: what it was drawn from.
@@ -199,9 +168,7 @@ int64_t MaxTokens(const GenerateFlags& flags, const ChatPrompt& prompt) {
 
 Status Generate(const GenerateFlags& flags) {
   // Before Ctrl-C is watched for, so that it ends a program that waits for its input.
-  const std::string messages = flags.messages.has_value()
-                                   ? TRY(ReadInput(*flags.messages, kMessagesBytesMax))
-                                   : std::string();
+  const std::string messages = TRY(ReadMessages(flags));
   Interrupts interrupts = TRY(Interrupts::Create());
   std::atomic<bool> cancel = false;
   const InterruptWatch watch(interrupts, cancel, /*second_exits=*/true);
