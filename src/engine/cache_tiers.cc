@@ -17,7 +17,7 @@ constexpr int64_t kRamShareDefault = 4;       // a quarter of the physical memor
 constexpr int64_t kSnapshotShareDefault = 8;  // an eighth of the memory for rows
 // Ends of messages that get a snapshot in one prompt: those that a follow-up may go back to.
 constexpr size_t kMessageSnapshots = 4;
-// A snapshot so close before another one would save nothing worth its bytes.
+// A snapshot so close to another one would save nothing worth its bytes.
 constexpr int64_t kSnapshotGapTokens = 16;
 
 Status CheckCacheOptions(const CacheOptions& options) {
@@ -110,7 +110,7 @@ std::vector<int64_t> Engine::Impl::SnapshotCuts(std::span<const int32_t> prompt,
     const int32_t id = prompt[static_cast<size_t>(i)];
     const bool starts =
         std::find(message_starts.begin(), message_starts.end(), id) != message_starts.end();
-    if (starts) cuts.push_back(i);
+    if (starts && i - start >= kSnapshotGapTokens) cuts.push_back(i);
   }
   const int64_t interval = options.cache.snapshot_interval_tokens;
   for (int64_t at = (start / interval + 1) * interval; at < total; at += interval) {

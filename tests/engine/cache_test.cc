@@ -95,7 +95,7 @@ TEST(EngineCache, EveryRouteGivesTheColdLogits) {
     EXPECT_TRUE(SameLogits(ram, cold));
     engine->FlushCache();
     session->Reset();
-    engine->DropCacheMemory();  // evicted ...
+    engine->DropCacheMemory();                          // evicted ...
     const Answer reloaded = AskFresh(*engine, prompt);  // ... and reloaded
     EXPECT_EQ(reloaded.cache.disk_tokens, 299);
     EXPECT_EQ(reloaded.cache.tier, "disk");
