@@ -1,7 +1,7 @@
 // The administration of the disk tier that changes it: gc, forget, import.
 #include <algorithm>
 #include <array>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "core/file.h"
@@ -153,47 +153,47 @@ Result<int64_t> StoreWriter::Forget(const CacheKey& tenant) {
   return forgotten;
 }
 
-// Reads the segment itself: a record that the index does not know is to be forgotten too.
+// Where the tenant's records lie in a segment, and how long they are. Looks into the segment
+// itself, because a record that the index does not know is to be forgotten too.
+Result<std::map<int64_t, int64_t>> StoreWriter::PlacesOf(int64_t number, const CacheKey& tenant) {
+  std::map<int64_t, int64_t> places;
+  const StorageFile file = TRY(system_.OpenFile(files_.Path(number), OpenMode::kRead));
+  const auto status = TRY(system_.Inspect(files_.Path(number)));
+  const int64_t size = status ? status->size_bytes : 0;
+  const auto found = [&](const FoundRecord& record) -> Status {
+    if (record.header.info.tenant == tenant) places[record.offset] = record.bytes;
+    return {};
+  };
+  TRY(ScanRecords(system_, file, {.begin = kSegmentHeaderBytes, .end = size}, false, found));
+  for (const IndexRow& row : TRY(index_->RowsOfSegment(number))) {
+    if (row.tenant != tenant) continue;
+    const int64_t bytes = RecordBytes(row.token_count, row.payload_bytes);
+    places[row.offset] = std::min(bytes, std::max<int64_t>(size - row.offset, 0));
+  }
+  return places;
+}
+
 Result<int64_t> StoreWriter::ForgetInSegment(int64_t number, const CacheKey& tenant) {
-  std::vector<ScanRange> ranges;
+  const std::map<int64_t, int64_t> places = TRY(PlacesOf(number, tenant));
+  if (places.empty()) return 0;
+  std::vector<IndexRow> rows;
+  for (const IndexRow& row : TRY(index_->RowsOfSegment(number))) {
+    if (places.count(row.offset) != 0) rows.push_back(row);
+  }
+  // The index first: a crash in between leaves bytes to erase, and no row that points to zeros.
+  TRY_STATUS(WithdrawRows(rows));
   std::vector<PendingErasure> erasures;
   {
+    // Zeros before the space is freed: a freed block of the disk keeps its contents.
     const StorageFile file = TRY(system_.OpenFile(files_.Path(number), OpenMode::kReadWrite));
-    const auto status = TRY(system_.Inspect(files_.Path(number)));
-    const int64_t size = status ? status->size_bytes : 0;
-    const auto found = [&](const FoundRecord& record) -> Status {
-      if (record.header.info.tenant != tenant) return {};
-      ranges.push_back({.begin = record.offset, .end = record.offset + record.bytes});
-      return {};
-    };
-    TRY(ScanRecords(system_, file, {.begin = kSegmentHeaderBytes, .end = size}, false, found));
-    std::set<int64_t> offsets;
-    for (const ScanRange& range : ranges) {
-      offsets.insert(range.begin);
-      erasures.push_back({.segment = number, .offset = range.begin});
-    }
-    for (const IndexRow& row : TRY(index_->RowsOfSegment(number))) {
-      if (row.tenant != tenant || offsets.count(row.offset) != 0) continue;
-      const int64_t bytes = RecordBytes(row.token_count, row.payload_bytes);
-      ranges.push_back({.begin = row.offset, .end = row.offset + bytes});
-      erasures.push_back({.segment = number, .offset = row.offset});
-    }
-    if (ranges.empty()) return 0;
-    // Zeros first: a freed block of the disk keeps its contents.
-    for (const ScanRange& range : ranges) {
-      TRY_STATUS(Overwrite(file, range.begin, std::min(range.end, size) - range.begin));
+    for (const auto& [offset, bytes] : places) {
+      TRY_STATUS(Overwrite(file, offset, bytes));
+      erasures.push_back({.segment = number, .offset = offset});
     }
     TRY_STATUS(system_.Sync(file));
   }
-  std::vector<IndexRow> rows;
-  for (const IndexRow& row : TRY(index_->RowsOfSegment(number))) {
-    for (const PendingErasure& erasure : erasures) {
-      if (erasure.offset == row.offset) rows.push_back(row);
-    }
-  }
-  TRY_STATUS(RemoveRows(rows));
   TRY_STATUS(Erase(erasures));
-  return static_cast<int64_t>(ranges.size());
+  return static_cast<int64_t>(places.size());
 }
 
 Result<BlockStore::ImportReport> StoreWriter::Import(const std::string& path) {

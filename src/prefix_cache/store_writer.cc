@@ -248,18 +248,27 @@ Status StoreWriter::RemoveDamaged(const IndexRow& row) {
 }
 
 Status StoreWriter::RemoveRows(const std::vector<IndexRow>& rows) {
+  TRY_STATUS(WithdrawRows(rows));
   std::vector<PendingErasure> erasures;
-  // Durable: after a loss of power no row may point to bytes that are gone.
-  TRY_STATUS(index_->Transaction(true, [&]() -> Status {
+  for (const IndexRow& row : rows) {
+    erasures.push_back({.segment = row.segment, .offset = row.offset});
+  }
+  return Erase(erasures);
+}
+
+// Takes records out of the index and leaves their bytes for Erase(). Durable: after a loss of power
+// no row may point to bytes that are gone.
+Status StoreWriter::WithdrawRows(const std::vector<IndexRow>& rows) {
+  std::vector<const IndexRow*> removed;
+  const Status done = index_->Transaction(true, [&]() -> Status {
     for (const IndexRow& row : rows) {
-      if (TRY(index_->Remove(row.segment, row.offset))) {
-        erasures.push_back({.segment = row.segment, .offset = row.offset});
-      }
+      if (TRY(index_->Remove(row.segment, row.offset))) removed.push_back(&row);
     }
     return {};
-  }));
-  for (const IndexRow& row : rows) Count(row, -1);
-  return Erase(erasures);
+  });
+  TRY_STATUS(done);
+  for (const IndexRow* row : removed) Count(*row, -1);
+  return {};
 }
 
 Status StoreWriter::ForgetSegment(int64_t segment) {

@@ -129,6 +129,7 @@ class StoreWriter {
 
   // ---- store_writer.cc ----
   Status RemoveRows(const std::vector<IndexRow>& rows);
+  Status WithdrawRows(const std::vector<IndexRow>& rows);
   Status Measure(int64_t number);
   Result<int64_t> DiskBytes();
   void Count(const IndexRow& row, int64_t sign);
@@ -140,6 +141,7 @@ class StoreWriter {
   Status RemoveOrphans();
   Status FreeGaps();
   Result<int64_t> ForgetInSegment(int64_t number, const CacheKey& tenant);
+  Result<std::map<int64_t, int64_t>> PlacesOf(int64_t number, const CacheKey& tenant);
 
   const StoreOptions options_;
   StorageSystem& system_;
