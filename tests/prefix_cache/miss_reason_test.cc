@@ -7,10 +7,8 @@
 #include "prefix_cache/prefix_cache.h"
 #include "tests/prefix_cache/cache_rig.h"
 
-namespace minke {
+namespace minke::testing {
 namespace {
-
-using namespace minke::testing;  // NOLINT(google-build-using-namespace)
 
 TEST(MissReason, EveryReasonAndTierHasAName) {
   EXPECT_STREQ(MissReasonName(MissReason::kNone), "none");
@@ -192,4 +190,4 @@ TEST(MissReason, ExplainSaysWhatALookupWouldAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace minke
+}  // namespace minke::testing

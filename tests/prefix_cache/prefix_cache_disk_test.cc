@@ -14,10 +14,8 @@
 #include "tests/prefix_cache/cache_rig.h"
 #include "tests/support/temp_directory.h"
 
-namespace minke {
+namespace minke::testing {
 namespace {
-
-using namespace minke::testing;  // NOLINT(google-build-using-namespace)
 
 const CacheKey kModel = TenantKey("model");
 const CacheKey kOtherModel = TenantKey("other_model");
@@ -280,4 +278,4 @@ TEST(PrefixCacheDisk, AVanishedDirectoryCostsOnlyTheTier) {
 }
 
 }  // namespace
-}  // namespace minke
+}  // namespace minke::testing

@@ -17,10 +17,8 @@
 #include "tests/support/resident_memory.h"
 #include "tests/support/temp_directory.h"
 
-namespace minke {
+namespace minke::testing {
 namespace {
-
-using namespace minke::testing;  // NOLINT(google-build-using-namespace)
 
 constexpr int64_t kOperationsPerAudit = 10000;
 constexpr size_t kSequencesMax = 5;
@@ -270,4 +268,4 @@ TEST(PrefixCacheSoak, ADiskBelowLeaksNothingEither) {
 }
 
 }  // namespace
-}  // namespace minke
+}  // namespace minke::testing

@@ -7,10 +7,8 @@
 
 #include "tests/prefix_cache/cache_rig.h"
 
-namespace minke {
+namespace minke::testing {
 namespace {
-
-using namespace minke::testing;  // NOLINT(google-build-using-namespace)
 
 TEST(PrefixCache, EveryLengthHitsToItsEnd) {
   for (int64_t length = 1; length <= 3 * kCacheBlockTokens + 1; ++length) {
@@ -364,4 +362,4 @@ TEST(PrefixCache, LimitsBeyondThePromptAreItsEnd) {
 }
 
 }  // namespace
-}  // namespace minke
+}  // namespace minke::testing
