@@ -23,7 +23,7 @@
 namespace minke {
 
 // A checkpoint follows at this length, so that the log stays short (pages of 4096 B).
-inline constexpr int kIndexLogPages = 160;
+inline constexpr int kIndexLogPages = 96;
 // An index of up to this size is checked whole when it is opened (about 0.1 s).
 inline constexpr int64_t kIndexCheckBytesMax = int64_t{16} << 20;
 
