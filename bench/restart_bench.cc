@@ -2,6 +2,8 @@
 // restart_bench MODEL_DIR [TOKENS [ROUNDS]]. Cold and restarted runs alternate; each opens the
 // engine anew, and the restarted one finds a directory that an earlier engine left. The times are
 // from the request to the first token, medians of ROUNDS.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -72,7 +74,7 @@ int Main(int argc, char** argv) {
   const size_t tokens = argc > 2 ? static_cast<size_t>(std::atoll(argv[2])) : kTokensDefault;
   const int rounds = argc > 3 ? std::atoi(argv[3]) : kRoundsDefault;
   const std::string disk_dir =
-      (std::filesystem::temp_directory_path() / ("restart_bench_" + std::to_string(::rand())))
+      (std::filesystem::temp_directory_path() / ("restart_bench_" + std::to_string(::getpid())))
           .string();
   const std::vector<int32_t> prompt = Prompt(tokens);
   for (const PrefillMode mode : {PrefillMode::kExact, PrefillMode::kReplay}) {

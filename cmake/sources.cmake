@@ -37,10 +37,10 @@ minke_library(engine
   DEPS minke_core minke_model minke_text minke_prefix_cache)
 
 minke_program(minke
-  SOURCES cpu_check.cc main.cc flags.cc cache_report.cc prompt_input.cc explain_command.cc cache_flags.cc common.cc terminal.cc
-    interrupts.cc chat_input.cc conversation.cc chat_command.cc generate_command.cc inspect_command.cc
+  SOURCES cpu_check.cc main.cc flags.cc cache_flags.cc cache_command_flags.cc common.cc terminal.cc
+    interrupts.cc prompt_input.cc chat_input.cc conversation.cc chat_command.cc cache_report.cc
+    cache_listing.cc cache_command.cc explain_command.cc generate_command.cc inspect_command.cc
     logits_command.cc simulate_command.cc tokenize_command.cc
-    cache_command.cc cache_command_flags.cc cache_listing.cc
   DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
     minke_engine minke_simulator)
 

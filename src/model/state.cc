@@ -75,7 +75,7 @@ void SequenceState::ReleaseReservation() {
 
 std::unique_ptr<SequenceState> SequenceState::Fork() const {
   CHECK(pending_tokens_ == 0);
-  std::unique_ptr<SequenceState> fork(new SequenceState(layout_, *pool_));
+  auto fork = std::unique_ptr<SequenceState>(new SequenceState(layout_, *pool_));
   fork->length_ = length_;
   fork->adopted_tokens_ = adopted_tokens_;
   fork->encoder_begin_ = encoder_begin_;

@@ -7,9 +7,8 @@
 #include "tests/engine/kill_traffic.h"
 
 int main(int argc, char** argv) {
-  using namespace minke;  // NOLINT
   if (argc != 4) return 2;
-  const auto engine = Engine::Open(testing::TrafficOptions(argv[1], argv[2]));
+  const auto engine = minke::Engine::Open(minke::testing::TrafficOptions(argv[1], argv[2]));
   if (!engine) {
     std::fprintf(stderr, "engine_worker: %s\n", engine.error().message.c_str());
     return 1;
@@ -17,8 +16,8 @@ int main(int argc, char** argv) {
   std::mt19937_64 random(static_cast<uint64_t>(std::atoll(argv[3])));
   std::puts("R");
   while (true) {
-    const int index = static_cast<int>(random() % testing::kTrafficPrompts);
-    const testing::TrafficAnswer answer = testing::AskTraffic(**engine, index);
+    const int index = static_cast<int>(random() % minke::testing::kTrafficPrompts);
+    const minke::testing::TrafficAnswer answer = minke::testing::AskTraffic(**engine, index);
     if (!answer.error.empty()) {
       std::fprintf(stderr, "engine_worker: %s\n", answer.error.c_str());
       return 1;
