@@ -316,8 +316,16 @@ Result<std::unique_ptr<BlockStore>> BlockStore::Open(const StoreOptions& options
     const std::lock_guard<std::mutex> lock(store.read_mutex);
     store.reader.reset();
   };
-  store.writer =
-      TRY(StoreWriter::Open(store.options, system, store.files, store.counters, std::move(hooks)));
+  auto writer =
+      StoreWriter::Open(store.options, system, store.files, store.counters, std::move(hooks));
+  if (!writer && writer.error().code == ErrorCode::kIo) {
+    return Fail(
+        ErrorCode::kIo,
+        fmt::format("the cache directory {} cannot be used: {}; make it writable, or choose "
+                    "another one",
+                    store.options.directory, writer.error().message));
+  }
+  store.writer = TRY(std::move(writer));
   TRY_STATUS(store.OpenReader());
   store.thread = std::jthread([&store]() { store.Run(); });
   return std::unique_ptr<BlockStore>(new BlockStore(std::move(impl)));

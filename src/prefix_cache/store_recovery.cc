@@ -42,6 +42,8 @@ Result<std::unique_ptr<StoreWriter>> StoreWriter::Open(const StoreOptions& optio
     reconciled = writer->RebuildIndex();
   }
   TRY_STATUS(reconciled);
+  TRY(writer->MakeRoom(0, 0, 0));  // the budget may be smaller than the last process's
+  writer->PublishTotals();
   return writer;
 }
 
@@ -64,16 +66,22 @@ Result<bool> StoreWriter::ReadSegmentHeader(int64_t number, SegmentHeader* heade
   return ParseSegmentHeader(std::span(bytes).first(static_cast<size_t>(count)), header);
 }
 
+// SQLite would make it with the rights of the umask. One that exists is left to SQLite: closing any
+// descriptor of it would take the process's locks away.
+Status StoreWriter::CreateIndexFile(const std::string& path) {
+  if (!TRY(system_.Inspect(path))) TRY(system_.OpenFile(path, OpenMode::kCreate));
+  return {};
+}
+
 Status StoreWriter::OpenIndex() {
   const std::string path = JoinPath(directory_, kIndexName);
-  // SQLite would make it with the rights of the umask.
-  TRY(system_.OpenFile(path, OpenMode::kOpenOrCreate));
+  TRY_STATUS(CreateIndexFile(path));
   Result<StoreIndex> index = StoreIndex::Open(path, IndexMode::kCreateOrOpen);
   if (!index) {
     // Some damage looks to SQLite like a disk that refuses; a new index tells them apart.
     counters_.Add(&StoreStats::index_rebuilds, 1);
     TRY_STATUS(DiscardIndex(system_, directory_));
-    TRY(system_.OpenFile(path, OpenMode::kOpenOrCreate));
+    TRY_STATUS(CreateIndexFile(path));
     index = StoreIndex::Open(path, IndexMode::kCreateOrOpen);
   }
   if (!index) return tl::unexpected(index.error());

@@ -97,6 +97,7 @@ class StoreWriter {
   // ---- store_recovery.cc ----
   Status CheckVersions(const StoreListing& listing);
   Result<bool> ReadSegmentHeader(int64_t number, SegmentHeader* header);
+  Status CreateIndexFile(const std::string& path);
   Status OpenIndex();
   Status Reconcile(const StoreListing& listing);
   Status CheckRows(const StoreListing& listing);

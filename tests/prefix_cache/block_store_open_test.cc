@@ -290,6 +290,22 @@ TEST(BlockStoreOpen, ATailTornAtAnyByteLosesOnlyTheLastRecord) {
   }
 }
 
+TEST(BlockStoreOpen, ASmallerBudgetHoldsAtOnce) {
+  const MemoryDirectory directory;
+  StoreRig rig(directory.Path("cache"));
+  {
+    const auto store = rig.Open();
+    for (int64_t i = 0; i < 40; ++i) rig.Put(*store, BlockOf(i, 0, {.payload_bytes = 100000}));
+    store->Flush();
+    ASSERT_GT(store->Stats().disk_bytes, 4000000);
+  }
+  rig.options.budget_bytes = 1500000;
+  const auto store = rig.Open();
+  EXPECT_LE(store->Stats().disk_bytes, 1500000);
+  EXPECT_GT(store->Stats().block_records, 8);
+  EXPECT_EQ(rig.Read(*store, BlockOf(39, 0, {.payload_bytes = 100000})), ReadOutcome::kHit);
+}
+
 TEST(BlockStoreOpen, RecordsThatMovedToAnotherNameAreDropped) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));

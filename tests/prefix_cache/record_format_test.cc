@@ -63,10 +63,12 @@ std::string Hex(std::span<const std::byte> bytes) {
 
 // The hexadecimal digits of a fenced part of the format's page.
 std::string Documented(const std::string& name) {
-  std::ifstream stream(std::string(MINKE_SOURCE_DIR) + "/docs/formats/block_store.md");
+  std::ifstream stream(MINKE_SOURCE_DIR "/docs/formats/block_store.md");
   const std::string text((std::istreambuf_iterator<char>(stream)),
                          std::istreambuf_iterator<char>());
-  const std::string fence = "```" + name + "\n";
+  std::string fence = "```";
+  fence += name;
+  fence += '\n';
   const size_t begin = text.find(fence);
   EXPECT_NE(begin, std::string::npos);
   const size_t end = text.find("```", begin + fence.size());

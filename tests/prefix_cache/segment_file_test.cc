@@ -108,16 +108,19 @@ TEST_F(SegmentFileTest, EveryCutIsFound) {
 }
 
 TEST_F(SegmentFileTest, EveryFlippedBitLosesThatRecordAlone) {
-  const RecordInfo info = SnapshotOf(1, 0, 9, {.payload_bytes = 10});
   const std::string a = RecordText(SnapshotOf(1, 0, 8, {.payload_bytes = 10}));
-  const std::string b = RecordText(info);
   const std::string c = RecordText(SnapshotOf(1, 0, 10, {.payload_bytes = 77}));
-  const size_t used = static_cast<size_t>(kRecordHeaderBytes) + 9 * 4 + 10;
-  for (size_t bit = 0; bit < used * 8; ++bit) {
-    std::string damaged = b;
-    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
-    const Scan scan = Search(a + damaged + c);
-    ASSERT_EQ(scan.intact, 2) << "bit " << bit;
+  for (const RecordInfo& info :
+       {SnapshotOf(1, 0, 9, {.payload_bytes = 10}), BlockOf(1, 0, {.payload_bytes = 64})}) {
+    const std::string b = RecordText(info);
+    const size_t used = static_cast<size_t>(kRecordHeaderBytes) + info.tokens.size() * 4 +
+                        static_cast<size_t>(info.payload_bytes);
+    for (size_t bit = 0; bit < used * 8; ++bit) {
+      std::string damaged = b;
+      damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+      const Scan scan = Search(a + damaged + c);
+      ASSERT_EQ(scan.intact, 2) << "bit " << bit;
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -163,7 +164,7 @@ class StoreRig {
   }
 
   StoreOptions options;
-  int64_t now_us = int64_t{1} << 50;
+  std::atomic<int64_t> now_us = int64_t{1} << 50;  // the storage thread asks too
 
  private:
   BlockPool pool_;
