@@ -1,0 +1,1 @@
+// Nothing: this file exists so that a precompiled header has a target to belong to.
