@@ -80,6 +80,7 @@ std::vector<CacheShare> SharesOf(const std::vector<ListedRecord>& records) {
     share.last_used_us = std::max(share.last_used_us, record.last_used_us);
   }
   std::vector<CacheShare> shares;
+  shares.reserve(sums.size());
   for (const auto& [keys, share] : sums) {
     shares.push_back(share);
   }

@@ -119,7 +119,6 @@ TEST(BlockPool, FreedMemoryIsUsedAgain) {
 }
 
 TEST(BlockPool, FreedMemoryGivesWayToCharges) {
-  if (testing::kSanitized) GTEST_SKIP() << "sanitizers keep freed memory";
   constexpr int64_t kBlockBytes = int64_t{1} << 20;
   constexpr int64_t kBlocks = 64;
   BlockPool pool(kBlockBytes, kBlocks * kBlockBytes);
@@ -132,7 +131,9 @@ TEST(BlockPool, FreedMemoryGivesWayToCharges) {
   const int64_t before = testing::MemoryBytes("VmRSS");
   ASSERT_TRUE(pool.Charge(kBlocks * kBlockBytes));
   malloc_trim(0);
-  EXPECT_LT(testing::MemoryBytes("VmRSS"), before - kBlocks * kBlockBytes / 2);
+  // Sanitizers keep freed memory for a while.
+  const int64_t freed = before - testing::MemoryBytes("VmRSS");
+  EXPECT_TRUE(testing::kSanitized || freed > kBlocks * kBlockBytes / 2) << freed;
   pool.Refund(kBlocks * kBlockBytes);
   EXPECT_TRUE(pool.Allocate());
 }
@@ -161,7 +162,10 @@ TEST(BlockPool, RandomUseNeverExceedsTheBudget) {
         if (BlockRef block = pool.Allocate()) blocks.push_back(std::move(block));
         break;
       case 1:
-        if (!blocks.empty()) blocks.erase(blocks.begin() + random() % blocks.size());
+        if (!blocks.empty()) {
+          std::swap(blocks[random() % blocks.size()], blocks.back());
+          blocks.pop_back();
+        }
         break;
       case 2:
         if (pool.Reserve(amount)) reserved += amount;
@@ -198,11 +202,12 @@ TEST(BlockPool, RandomUseNeverExceedsTheBudget) {
 TEST(BlockPool, ReferencesMayBeDroppedOnAnyThread) {
   constexpr int kThreads = 4;
   constexpr int kSteps = testing::kSanitized ? 2000 : 20000;
-  BlockPool pool(64, 64 * 16);
+  BlockPool pool(64, 1024);
   std::atomic<int64_t> allocated = 0;
   std::atomic<bool> torn = false;
   {
     std::vector<std::jthread> threads;
+    threads.reserve(kThreads);
     for (int thread = 0; thread < kThreads; ++thread) {
       threads.emplace_back([&, thread] {
         for (int step = 0; step < kSteps; ++step) {

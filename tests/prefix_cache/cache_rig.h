@@ -27,7 +27,7 @@ using Tokens = std::vector<int32_t>;
 inline Tokens Text(int32_t seed, int64_t count) {
   Tokens tokens(static_cast<size_t>(count));
   for (size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = static_cast<int32_t>(static_cast<uint32_t>(seed) * 100003u + i);
+    tokens[i] = static_cast<int32_t>(static_cast<size_t>(seed) * 100003u + i);
   }
   return tokens;
 }
