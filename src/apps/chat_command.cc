@@ -56,6 +56,7 @@ class Chat {
   void Ask(const std::string& question);
   void PrintTurn(const GenerationResult& result) const;
   void PrintStats() const;
+  Status Stopped() const;
   // Keeps the conversation for a later --resume, where there is a disk tier.
   void Save();
 
@@ -109,18 +110,23 @@ void Chat::Save() {
   if (!warning.empty() && !std::exchange(disk_noted_, true)) PrintNote(warning);
 }
 
+Status Chat::Stopped() const {
+  return Fail(ErrorCode::kCancelled, fmt::format("Stopped by {}.", interrupts_.Name()));
+}
+
 Status Chat::Run() {
   Greet();
   bool leaving = false;
   while (true) {
     interrupts_.Take();  // a Ctrl-C that came after the answer had ended
+    if (interrupts_.terminated()) return Stopped();
     const ChatInput::Line line = TRY(input_.Read());
     if (line.kind == ChatInput::Kind::kEnd) {
       if (input_.interactive()) std::cout << '\n';
       break;
     }
     if (line.kind == ChatInput::Kind::kInterrupt) {
-      if (!input_.interactive()) return Fail(ErrorCode::kCancelled, "Stopped by Ctrl-C.");
+      if (!input_.interactive() || interrupts_.terminated()) return Stopped();
       std::cout << '\n';
       if (leaving) break;
       leaving = true;
@@ -247,7 +253,10 @@ void Chat::PrintStats() const {
 Status RunConversation(const ChatFlags& flags) {
   Interrupts interrupts = TRY(Interrupts::Create());
   const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, flags.cache));
-  if (interrupts.Take()) return Fail(ErrorCode::kCancelled, "Stopped by Ctrl-C while loading.");
+  if (interrupts.Take()) {
+    return Fail(ErrorCode::kCancelled,
+                fmt::format("Stopped by {} while loading.", interrupts.Name()));
+  }
   Chat chat(*engine, interrupts, flags);
   if (flags.resume) TRY_STATUS(chat.Resume());
   return chat.Run();

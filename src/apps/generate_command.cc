@@ -209,7 +209,8 @@ Status Generate(const GenerateFlags& flags) {
   engine->FlushCache();
   NoteDiskWarning(*engine);
   if (result.finish_reason == FinishReason::kCancelled) {
-    return Fail(ErrorCode::kCancelled, "Stopped by Ctrl-C; what was written is incomplete.");
+    return Fail(ErrorCode::kCancelled,
+                fmt::format("Stopped by {}; what was written is incomplete.", interrupts.Name()));
   }
   return {};
 }

@@ -21,6 +21,7 @@ sigset_t InterruptSet() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
   return set;
 }
 
@@ -52,7 +53,9 @@ Result<Interrupts> Interrupts::Create() {
 }
 
 Interrupts::Interrupts(Interrupts&& other) noexcept
-    : signals_(std::exchange(other.signals_, -1)), wake_(std::exchange(other.wake_, -1)) {}
+    : signals_(std::exchange(other.signals_, -1)),
+      terminated_(other.terminated_),
+      wake_(std::exchange(other.wake_, -1)) {}
 
 Interrupts::~Interrupts() {
   if (signals_ < 0) return;
@@ -65,7 +68,10 @@ Interrupts::~Interrupts() {
 bool Interrupts::Take() {
   bool any = false;
   signalfd_siginfo info;
-  while (read(signals_, &info, sizeof(info)) == sizeof(info)) any = true;
+  while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
+    any = true;
+    terminated_ = terminated_ || info.ssi_signo == SIGTERM;
+  }
   return any;
 }
 

@@ -1,5 +1,6 @@
 // Ctrl-C as something that is read instead of something that happens: SIGINT is blocked and waits
-// in a descriptor, so no handler and no global flag is needed.
+// in a descriptor, so no handler and no global flag is needed. SIGTERM comes the same way, so that
+// a program that is asked to end still writes what it wants to keep.
 #pragma once
 
 #include <atomic>
@@ -11,7 +12,8 @@ namespace minke {
 
 class Interrupts {
  public:
-  // Blocks SIGINT for this thread and those it starts later, hence before any other thread.
+  // Blocks SIGINT and SIGTERM for this thread and those it starts later, hence before any other
+  // thread.
   static Result<Interrupts> Create();
   ~Interrupts();
   Interrupts(Interrupts&& other) noexcept;
@@ -21,6 +23,10 @@ class Interrupts {
 
   // Takes what has come since the last call; true if there was any.
   bool Take();
+  // Whether SIGTERM was among what has been taken: the program is to end in order.
+  bool terminated() const { return terminated_; }
+  // "Ctrl-C" or "SIGTERM": what ended the work.
+  const char* Name() const { return terminated_ ? "SIGTERM" : "Ctrl-C"; }
 
   // Waits until `file_descriptor` has something to read (or has ended), or Ctrl-C comes.
   enum class Woken { kInput, kInterrupt };
@@ -30,7 +36,8 @@ class Interrupts {
   friend class InterruptWatch;
   Interrupts(int signals, int wake) : signals_(signals), wake_(wake) {}
   int signals_ = -1;  // readable when SIGINT is pending
-  int wake_ = -1;     // an eventfd, readable when an InterruptWatch is to end
+  bool terminated_ = false;
+  int wake_ = -1;  // an eventfd, readable when an InterruptWatch is to end
 };
 
 // While it lives, a Ctrl-C sets `cancel` at once, also in the middle of a long step. A second one

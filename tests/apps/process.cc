@@ -165,6 +165,10 @@ bool TerminalProcess::WaitFor(std::string_view text) {
   return true;
 }
 
+void TerminalProcess::Terminate() {
+  ::kill(pid_, SIGTERM);
+}
+
 int TerminalProcess::Wait() {
   while (ReadSome()) {
   }

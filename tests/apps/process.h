@@ -52,6 +52,7 @@ class TerminalProcess {
   const std::string& seen() const { return seen_; }
   // Waits for the end; as Finished::exit_code.
   int Wait();
+  void Terminate();  // sends SIGTERM
 
  private:
   bool ReadSome();

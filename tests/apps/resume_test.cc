@@ -44,6 +44,25 @@ TEST(Resume, TheNextProcessGoesOnAsIfTheFirstHadStayed) {
   EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
+// A program that is asked to end writes what it knows first (serving.md 6.E, 69).
+TEST(Resume, SigtermInTheMiddleOfAnAnswerKeepsTheConversation) {
+  TemporaryFolder folder;
+  const std::string disk = folder.Path("cache");
+  {
+    TerminalProcess chat({"chat", "--model", kChat, "--seed", "3", "--kv-disk", disk});
+    ASSERT_TRUE(chat.WaitFor("> "));
+    chat.Type("Tell me something long\n");
+    ASSERT_TRUE(chat.WaitFor("Thinking:"));
+    chat.Terminate();
+    EXPECT_EQ(chat.Wait(), 1);
+  }
+  EXPECT_NE(TemporaryFolder::Read(disk + "/conversation.json").find("something long"),
+            std::string::npos);
+  const Finished stats = RunMinke({"cache", "stats", "--kv-disk", disk, "--json"});
+  EXPECT_GT(ParseJson(stats.out, "stats")->Find("snapshots")->as_int(), 0) << stats.out;
+  EXPECT_EQ(RunMinke(ChatArguments({"--kv-disk", disk, "--resume"}), "And?\n").exit_code, 0);
+}
+
 TEST(Resume, WhatCannotBeResumedIsNamed) {
   TemporaryFolder folder;
   const std::string disk = folder.Path("cache");
