@@ -261,7 +261,7 @@ TEST(PrefixCacheSoak, ADiskBelowLeaksNothingEither) {
   options.segment_bytes = int64_t{1} << 18;
   options.queue_bytes = int64_t{16} << 10;
   CacheSoak soak(kSeed, {.blocks = 120, .snapshots = 80}, options);
-  soak.Run(kSanitized ? 3000 : 20000);
+  soak.Run(kSanitized ? 3000 : 12000);
   ExpectTraffic(soak);
   EXPECT_GT(soak.disk_hits, 0);
   RecordProperty("disk_hits", static_cast<int>(soak.disk_hits));
