@@ -27,6 +27,7 @@ namespace {
 
 using minke::BlockRef;
 using minke::CacheKey;
+using minke::StorageSystem;
 
 constexpr int64_t kPayloadBytes = 113920;           // a block at the released sizes: 128 * 890 B
 constexpr int64_t kBatchBytes = int64_t{16} << 20;  // between two syncs, as the store does it
@@ -140,7 +141,7 @@ class Bench {
 
   void WritePlain() {
     std::filesystem::remove(PlainPath());
-    auto& system = minke::PosixStorage();
+    StorageSystem& system = *posix_;
     const auto file = system.OpenFile(PlainPath(), minke::OpenMode::kCreate);
     if (!file) Die(file.error().message);
     int64_t offset = 0;
@@ -185,7 +186,7 @@ class Bench {
   }
 
   void ReadPlain() {
-    auto& system = minke::PosixStorage();
+    StorageSystem& system = *posix_;
     const auto file = system.OpenFile(PlainPath(), minke::OpenMode::kRead);
     if (!file) Die(file.error().message);
     const std::span<std::byte> part(out_);
@@ -211,6 +212,7 @@ class Bench {
   }
 
   const Options options_;
+  const std::unique_ptr<StorageSystem> posix_ = minke::MakePosixStorage();
   minke::BlockPool pool_;
   std::vector<BlockRef> payloads_;
   std::vector<CacheKey> keys_;

@@ -33,7 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span bytes(reinterpret_cast<const std::byte*>(data + 1), size - 1);
   minke::SegmentHeader segment;
   minke::ParseSegmentHeader(bytes, &segment);
-  auto& system = minke::PosixStorage();
+  const auto posix = minke::MakePosixStorage();
+  minke::StorageSystem& system = *posix;
   const minke::StorageFile file(::memfd_create("segment", MFD_CLOEXEC), "segment");
   CHECK(static_cast<bool>(file));
   CHECK(system.WriteAt(file, 0, std::span(&bytes, 1)).has_value());

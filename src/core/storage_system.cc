@@ -258,9 +258,8 @@ void StorageFile::Close() {
   descriptor_ = -1;
 }
 
-StorageSystem& PosixStorage() {
-  static PosixStorageSystem system;  // stateless
-  return system;
+std::unique_ptr<StorageSystem> MakePosixStorage() {
+  return std::make_unique<PosixStorageSystem>();
 }
 
 }  // namespace minke

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -87,7 +88,7 @@ class StorageSystem {
   virtual uint32_t UserId() = 0;
 };
 
-// The operating system's files. Has no state.
-StorageSystem& PosixStorage();
+// The operating system's files. Has no state: as many as there are, they see the same.
+std::unique_ptr<StorageSystem> MakePosixStorage();
 
 }  // namespace minke

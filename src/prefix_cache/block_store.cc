@@ -39,9 +39,11 @@ int64_t WallClockUs() {
 
 // Lock order: a thread holds at most one of queue's and read_mutex at a time.
 struct BlockStore::Impl {
-  Impl(const StoreOptions& options_in, std::string directory)
+  Impl(const StoreOptions& options_in, std::string directory,
+       std::unique_ptr<StorageSystem> posix_in)
       : options(options_in),
-        system(options_in.system != nullptr ? *options_in.system : PosixStorage()),
+        posix(std::move(posix_in)),
+        system(options_in.system != nullptr ? *options_in.system : *posix),
         files(system, directory),
         queue(options.queue_bytes, options.write_bytes_per_hour) {
     options.directory = std::move(directory);
@@ -79,7 +81,8 @@ struct BlockStore::Impl {
   Result<T> WithView(const std::function<Result<T>(const StoreView&)>& work);
 
   StoreOptions options;
-  StorageSystem& system;
+  const std::unique_ptr<StorageSystem> posix;
+  StorageSystem& system;  // the caller's, or posix
   SegmentFiles files;
   StoreCounters counters;
   StoreQueue queue;
@@ -294,9 +297,10 @@ BlockStore::~BlockStore() {
 }
 
 Result<std::unique_ptr<BlockStore>> BlockStore::Open(const StoreOptions& options) {
-  StorageSystem& system = options.system != nullptr ? *options.system : PosixStorage();
+  auto posix = MakePosixStorage();
+  StorageSystem& system = options.system != nullptr ? *options.system : *posix;
   std::string directory = TRY(OpenStoreDirectory(system, options.directory, options.read_only));
-  auto impl = std::make_unique<Impl>(options, std::move(directory));
+  auto impl = std::make_unique<Impl>(options, std::move(directory), std::move(posix));
   if (!impl->options.now_us) impl->options.now_us = WallClockUs;
   Impl& store = *impl;
   if (options.read_only) {

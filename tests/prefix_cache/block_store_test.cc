@@ -70,7 +70,7 @@ TEST(BlockStore, ReturnsWhatWasPutAcrossARestart) {
 int64_t DiskBytes(const std::string& directory) {
   int64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    const auto status = PosixStorage().Inspect(entry.path());
+    const auto status = MakePosixStorage()->Inspect(entry.path());
     if (status && *status) bytes += (*status)->disk_bytes;
   }
   return bytes;

@@ -39,12 +39,12 @@ class SegmentFileTest : public ::testing::Test {
   Scan Search(const std::string& bytes, int64_t begin = 0) {
     const std::string path = directory_.Path("segment");
     std::filesystem::remove(path);
-    const auto file = PosixStorage().OpenFile(path, OpenMode::kCreate);
+    const auto file = MakePosixStorage()->OpenFile(path, OpenMode::kCreate);
     EXPECT_TRUE(file);
     const auto part = std::as_bytes(std::span(bytes));
-    EXPECT_TRUE(PosixStorage().WriteAt(*file, 0, std::span(&part, 1)));
+    EXPECT_TRUE(MakePosixStorage()->WriteAt(*file, 0, std::span(&part, 1)));
     Scan scan;
-    const auto outcome = ScanRecords(PosixStorage(), *file,
+    const auto outcome = ScanRecords(*MakePosixStorage(), *file,
                                      {.begin = begin, .end = static_cast<int64_t>(bytes.size())},
                                      true, [&scan](const FoundRecord& record) -> Status {
                                        scan.offsets.push_back(record.offset);

@@ -30,87 +30,87 @@ Status FaultyStorage::Meet(Effect effect, const std::string& path) {
 Result<StorageFile> FaultyStorage::OpenFile(const std::string& path, OpenMode mode) {
   const bool creates = mode == OpenMode::kCreate;
   TRY_STATUS(Meet(creates ? Effect::kGrow : Effect::kLook, path));
-  return real_.OpenFile(path, mode);
+  return real_->OpenFile(path, mode);
 }
 
 Result<int64_t> FaultyStorage::ReadAt(const StorageFile& file, int64_t offset,
                                       std::span<const std::span<std::byte>> parts) {
   TRY_STATUS(Meet(Effect::kLook, file.path()));
-  return real_.ReadAt(file, offset, parts);
+  return real_->ReadAt(file, offset, parts);
 }
 
 Status FaultyStorage::WriteAt(const StorageFile& file, int64_t offset,
                               std::span<const std::span<const std::byte>> parts) {
   const Status met = Meet(Effect::kGrow, file.path());
-  if (met) return real_.WriteAt(file, offset, parts);
+  if (met) return real_->WriteAt(file, offset, parts);
   if (fault_ == Fault::kShortWrite) {
     std::vector<std::byte> bytes;
     for (const auto& part : parts) bytes.insert(bytes.end(), part.begin(), part.end());
     bytes.resize(bytes.size() / 2);
     const std::span<const std::byte> half(bytes);
-    TRY_STATUS(real_.WriteAt(file, offset, std::span(&half, 1)));
+    TRY_STATUS(real_->WriteAt(file, offset, std::span(&half, 1)));
   }
   return met;
 }
 
 void FaultyStorage::StartSync(const StorageFile& file, int64_t offset, int64_t bytes) {
-  real_.StartSync(file, offset, bytes);
+  real_->StartSync(file, offset, bytes);
 }
 
 Status FaultyStorage::Sync(const StorageFile& file) {
   TRY_STATUS(Meet(Effect::kGrow, file.path()));
-  return real_.Sync(file);
+  return real_->Sync(file);
 }
 
 Status FaultyStorage::SyncDirectory(const std::string& path) {
   TRY_STATUS(Meet(Effect::kGrow, path));
-  return real_.SyncDirectory(path);
+  return real_->SyncDirectory(path);
 }
 
 Status FaultyStorage::Truncate(const StorageFile& file, int64_t bytes) {
   TRY_STATUS(Meet(Effect::kRemove, file.path()));
-  return real_.Truncate(file, bytes);
+  return real_->Truncate(file, bytes);
 }
 
 Result<bool> FaultyStorage::PunchHole(const StorageFile& file, int64_t offset, int64_t bytes) {
   TRY_STATUS(Meet(Effect::kRemove, file.path()));
   if (fault_ == Fault::kNoHoles) return false;
-  return real_.PunchHole(file, offset, bytes);
+  return real_->PunchHole(file, offset, bytes);
 }
 
 Result<int64_t> FaultyStorage::NextData(const StorageFile& file, int64_t offset) {
   TRY_STATUS(Meet(Effect::kLook, file.path()));
-  return real_.NextData(file, offset);
+  return real_->NextData(file, offset);
 }
 
 Status FaultyStorage::Unlink(const std::string& path) {
   TRY_STATUS(Meet(Effect::kRemove, path));
-  return real_.Unlink(path);
+  return real_->Unlink(path);
 }
 
 Status FaultyStorage::MakeDirectory(const std::string& path) {
   TRY_STATUS(Meet(Effect::kGrow, path));
-  return real_.MakeDirectory(path);
+  return real_->MakeDirectory(path);
 }
 
 Result<std::vector<std::string>> FaultyStorage::ListDirectory(const std::string& path) {
   TRY_STATUS(Meet(Effect::kLook, path));
-  return real_.ListDirectory(path);
+  return real_->ListDirectory(path);
 }
 
 Result<std::optional<FileStatus>> FaultyStorage::Inspect(const std::string& path) {
   TRY_STATUS(Meet(Effect::kLook, path));
-  return real_.Inspect(path);
+  return real_->Inspect(path);
 }
 
 Result<bool> FaultyStorage::Lock(const StorageFile& file) {
   TRY_STATUS(Meet(Effect::kLook, file.path()));
-  return real_.Lock(file);
+  return real_->Lock(file);
 }
 
 Result<std::string> FaultyStorage::RealPath(const std::string& path) {
   TRY_STATUS(Meet(Effect::kLook, path));
-  return real_.RealPath(path);
+  return real_->RealPath(path);
 }
 
 }  // namespace minke::testing

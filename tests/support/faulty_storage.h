@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,7 +51,7 @@ class FaultyStorage : public StorageSystem {
   Result<std::optional<FileStatus>> Inspect(const std::string& path) override;
   Result<bool> Lock(const StorageFile& file) override;
   Result<std::string> RealPath(const std::string& path) override;
-  uint32_t UserId() override { return real_.UserId(); }
+  uint32_t UserId() override { return real_->UserId(); }
 
  private:
   // What an operation does to the disk, from harmless to demanding.
@@ -58,7 +59,7 @@ class FaultyStorage : public StorageSystem {
   // The failure that this operation meets, if any.
   Status Meet(Effect effect, const std::string& path);
 
-  StorageSystem& real_ = PosixStorage();
+  const std::unique_ptr<StorageSystem> real_ = MakePosixStorage();
   const Fault fault_ = Fault::kNone;
   const int64_t first_ = 0;
   const bool once_ = false;
