@@ -10,7 +10,7 @@
 #include "core/result.h"
 #include "engine/engine.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): of CLI11
 class App;
 }
 

@@ -109,7 +109,7 @@ Status Generation::Admit(int64_t total) {
   const bool unlimited = options_.max_tokens < 0;
   const int64_t answer =
       unlimited ? kAnswerTokensReserved : std::min(options_.max_tokens, kAnswerTokensReserved);
-  const Status status = session_.Admit(std::min(total + answer, engine_.info.context_tokens_max));
+  Status status = session_.Admit(std::min(total + answer, engine_.info.context_tokens_max));
   if (status || !unlimited) return status;
   return session_.Admit(total);
 }

@@ -21,7 +21,7 @@ inline constexpr int64_t kCacheBlockTokens = 128;
 
 struct CacheKey {
   std::array<uint8_t, 32> bytes{};
-  auto operator<=>(const CacheKey&) const = default;
+  auto operator<=>(const CacheKey&) const = default;  // NOLINT(modernize-use-nullptr): no pointer
 };
 struct CacheKeyHash {
   size_t operator()(const CacheKey& key) const;
