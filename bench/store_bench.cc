@@ -32,6 +32,13 @@ using minke::StorageSystem;
 constexpr int64_t kPayloadBytes = 113920;           // a block at the released sizes: 128 * 890 B
 constexpr int64_t kBatchBytes = int64_t{16} << 20;  // between two syncs, as the store does it
 
+constexpr int64_t kTurnRecords = 64;
+
+struct Pair {  // seconds
+  double plain = 0;
+  double store = 0;
+};
+
 struct Options {
   std::string directory;
   int rounds = 5;
@@ -97,19 +104,18 @@ class Bench {
       plain_write.push_back(Seconds([this]() { WritePlain(); }));
       store_write.push_back(Seconds([this]() { WriteStore(); }));
       auto store = OpenStore();
-      ReadPlain();
-      ReadStore(*store);
-      plain_warm.push_back(Seconds([this]() { ReadPlain(); }));
-      store_warm.push_back(Seconds([&]() { ReadStore(*store); }));
+      ReadBoth(*store);
+      const Pair warm = ReadBoth(*store);
+      plain_warm.push_back(warm.plain);
+      store_warm.push_back(warm.store);
       // The first pass over new files measures how the machine below settles; it does not count.
       for (const bool counts : {false, true}) {
         DropPages(PlainPath());
-        const double plain = Seconds([this]() { ReadPlain(); });
         DropStorePages();
-        const double stored = Seconds([&]() { ReadStore(*store); });
+        const Pair cold = ReadBoth(*store);
         if (!counts) continue;
-        plain_cold.push_back(plain);
-        store_cold.push_back(stored);
+        plain_cold.push_back(cold.plain);
+        store_cold.push_back(cold.store);
       }
     }
     bool good = Report("write (synced)", plain_write, store_write);
@@ -185,23 +191,33 @@ class Bench {
     if (store->Stats().records_written != options_.records) Die("records are missing");
   }
 
-  void ReadPlain() {
-    StorageSystem& system = *posix_;
-    const auto file = system.OpenFile(PlainPath(), minke::OpenMode::kRead);
+  // In turns of a few records, so that whatever else runs on the machine slows both.
+  Pair ReadBoth(minke::BlockStore& store) {
+    const auto file = posix_->OpenFile(PlainPath(), minke::OpenMode::kRead);
     if (!file) Die(file.error().message);
+    Pair seconds;
+    for (int64_t begin = 0; begin < options_.records; begin += kTurnRecords) {
+      const int64_t end = std::min(begin + kTurnRecords, options_.records);
+      seconds.plain += Seconds([&]() { ReadPlain(*file, begin, end); });
+      seconds.store += Seconds([&]() { ReadStore(store, begin, end); });
+    }
+    return seconds;
+  }
+
+  void ReadPlain(const minke::StorageFile& file, int64_t begin, int64_t end) {
     const std::span<std::byte> part(out_);
-    for (int64_t i = 0; i < options_.records; ++i) {
-      const auto count = system.ReadAt(*file, i * kPayloadBytes, std::span(&part, 1));
+    for (int64_t i = begin; i < end; ++i) {
+      const auto count = posix_->ReadAt(file, i * kPayloadBytes, std::span(&part, 1));
       if (!count || *count != kPayloadBytes) Die("cannot read");
     }
   }
 
-  void ReadStore(minke::BlockStore& store) {
+  void ReadStore(minke::BlockStore& store, int64_t begin, int64_t end) {
     minke::RecordInfo info;
-    for (int64_t i = 0; i < options_.records; ++i) {
+    for (int64_t i = begin; i < end; ++i) {
       if (store.Read(Key(i), out_, &info) != minke::ReadOutcome::kHit) Die("a record is missing");
     }
-    if (std::memcmp(out_.data(), Payload(options_.records - 1).bytes(), kPayloadBytes) != 0) {
+    if (std::memcmp(out_.data(), Payload(end - 1).bytes(), kPayloadBytes) != 0) {
       Die("a record has wrong bytes");
     }
   }
