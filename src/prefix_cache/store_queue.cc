@@ -178,6 +178,8 @@ StorageTask StoreQueue::Wait(int64_t batch_bytes) {
 void StoreQueue::Done(std::vector<std::unique_ptr<QueuedRecord>> batch) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& record : batch) Forget(*record);
+  // Whoever waits may want the memory that the records held.
+  batch.clear();
   finished_.notify_all();
 }
 

@@ -277,5 +277,15 @@ TEST(PrefixCacheDisk, AVanishedDirectoryCostsOnlyTheTier) {
   }
 }
 
+TEST(PrefixCacheDisk, AFewSnapshotsOfBudgetAreEnoughForManyChains) {
+  const TempDirectory directory;
+  DiskRig disk(directory.path(), kModel, kRigAmple, kRigSnapshotBytes);
+  for (int32_t seed = 0; seed < 20; ++seed) {
+    const Tokens prompt = Text(seed, 130);
+    disk.rig->Run(Chain(prompt));
+    EXPECT_EQ(disk.Find(Chain(prompt)).snapshot_tokens, 130);
+  }
+}
+
 }  // namespace
 }  // namespace minke::testing
