@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/prefix_cache/store_rig.h"
+#include "tests/support/resident_memory.h"
 
 namespace minke {
 namespace {
@@ -24,7 +25,7 @@ using testing::StoreRig;
 
 constexpr uint32_t kSeed = 417;
 // Of whole directories; segment_file_test.cc and record_format_test.cc flip every bit of records.
-constexpr int kDamages = 2400;
+constexpr int kDamages = testing::kSanitized ? 1000 : 10000;
 constexpr int kSecondLooks = 8;  // one damage in so many is also looked at a second time
 
 using Files = std::map<std::string, std::string>;
