@@ -12,6 +12,7 @@
 #include "apps/cache_report.h"
 #include "apps/commands.h"
 #include "apps/common.h"
+#include "apps/conversation.h"
 #include "apps/terminal.h"
 #include "core/file.h"
 #include "simulator/capacity.h"
@@ -226,6 +227,7 @@ Result<int> Import(const CacheCommandFlags& flags, BlockStore& store) {
 Result<int> Forget(const CacheCommandFlags& flags, BlockStore& store) {
   CHECK(flags.tenant.has_value());
   const int64_t records = TRY(store.Forget(TenantKey(*flags.tenant)));
+  TRY_STATUS(EraseConversation(flags.kv_disk, *flags.tenant));
   if (flags.json) {
     Json json;
     json.Set("records", records);

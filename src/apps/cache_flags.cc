@@ -5,6 +5,7 @@
 
 #include "apps/cache_report.h"
 #include "apps/commands.h"
+#include "apps/flag_checks.h"
 #include "prefix_cache/eviction.h"
 #include "simulator/capacity.h"
 
@@ -27,24 +28,13 @@ std::string CheckBytes(const std::string& text) {
 
 }  // namespace
 
-void AddCacheFlags(CLI::App& command, CacheFlags* flags) {
-  const auto size = [&](const char* name, std::string* value, const char* help) {
-    command.add_option(name, *value, help)->type_name("SIZE")->check(CheckBytes)->group("Cache");
-  };
-  size("--kv-ram", &flags->kv_ram,
-       "Memory for the rows of all tokens, such as 8GiB; never exceeded (default: a quarter of the "
-       "machine's, at most 8GiB)");
-  size("--snapshot-budget", &flags->snapshot_budget,
-       "Memory for snapshots, from which exact prefill continues (default: an eighth of --kv-ram)");
+void AddCacheIdentityFlags(CLI::App& command, CacheFlags* flags) {
   command
       .add_option("--kv-disk", flags->kv_disk,
                   "Keep what was read in this directory too, so that it outlives the process")
       ->type_name("DIR")
+      ->check(NotEmpty("a directory"))
       ->group("Cache");
-  size("--kv-disk-budget", &flags->kv_disk_budget,
-       "Most that the directory may take on disk (default: 64GiB)");
-  size("--kv-disk-write-limit", &flags->kv_disk_write_limit,
-       "Most that is written in an hour (default: 64GiB)");
   command
       .add_option("--prefill", flags->prefill,
                   "exact: every layer reads every token, all ways to an answer give the same bits; "
@@ -56,6 +46,22 @@ void AddCacheFlags(CLI::App& command, CacheFlags* flags) {
   command.add_option("--tenant", flags->tenant, "Whose cache it is; tenants share nothing")
       ->type_name("NAME")
       ->group("Cache");
+}
+
+void AddCacheFlags(CLI::App& command, CacheFlags* flags) {
+  const auto size = [&](const char* name, std::string* value, const char* help) {
+    command.add_option(name, *value, help)->type_name("SIZE")->check(CheckBytes)->group("Cache");
+  };
+  AddCacheIdentityFlags(command, flags);
+  size("--kv-ram", &flags->kv_ram,
+       "Memory for the rows of all tokens, such as 8GiB; never exceeded (default: a quarter of the "
+       "machine's, at most 8GiB)");
+  size("--snapshot-budget", &flags->snapshot_budget,
+       "Memory for snapshots, from which exact prefill continues (default: an eighth of --kv-ram)");
+  size("--kv-disk-budget", &flags->kv_disk_budget,
+       "Most that the directory may take on disk (default: 64GiB)");
+  size("--kv-disk-write-limit", &flags->kv_disk_write_limit,
+       "Most that this process writes there in an hour (default: 64GiB)");
 }
 
 CLI::App* AddSimulate(CLI::App& app, SimulateFlags* flags) {
@@ -92,12 +98,12 @@ CLI::App* AddSimulate(CLI::App& app, SimulateFlags* flags) {
       ->add_option("--stagger", flags->stagger_seconds,
                    "Each file begins this long after the one before (default: all at once)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, kStaggerSecondsMax));
+      ->check(NumberIn(0, kStaggerSecondsMax));
   command
       ->add_option("--prefill-tokens-per-second", flags->prefill_tokens_per_second,
                    "Tell the cost of misses in seconds, too")
       ->type_name("N")
-      ->check(CLI::Range(1e-3, kPrefillTokensPerSecondMax));
+      ->check(NumberIn(1e-3, kPrefillTokensPerSecondMax));
   command->add_flag("--json", flags->json,
                     "For programs: trace, runs with policy, capacity, block_hit_rate, "
                     "token_hit_rate, recomputed_tokens, gaps and more");

@@ -12,14 +12,10 @@
 #include "apps/conversation.h"
 #include "apps/interrupts.h"
 #include "apps/terminal.h"
-#include "core/file.h"
 #include "text/utf8.h"
 
 namespace minke {
 namespace {
-
-// The last conversation, beside the segments of the cache.
-constexpr const char* kSavedName = "conversation.json";
 
 constexpr const char* kHelp =
     "  /reset   forget the conversation and start a new one\n"
@@ -37,8 +33,9 @@ class Chat {
         input_(interrupts),
         conversation_(engine, flags.system, MakeChatOptions(flags.thinking, flags.effort)),
         tenant_(flags.cache.tenant),
-        saved_path_(flags.cache.kv_disk.empty() ? std::string()
-                                                : JoinPath(flags.cache.kv_disk, kSavedName)),
+        saved_path_(flags.cache.kv_disk.empty()
+                        ? std::string()
+                        : ConversationPath(flags.cache.kv_disk, flags.cache.tenant)),
         max_tokens_(flags.max_tokens),
         seed_(flags.seed),
         sampling_(flags.sampling) {

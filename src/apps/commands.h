@@ -142,7 +142,8 @@ int RunInspect(const InspectFlags& flags);
 int RunLogits(const LogitsFlags& flags);
 int RunSimulate(const SimulateFlags& flags);
 
-// Adds the flags of the prefix cache to a command. `flags` outlives the app.
+// Adds the flags that say which cache is meant, or those and the budgets. `flags` outlives the app.
+void AddCacheIdentityFlags(CLI::App& command, CacheFlags* flags);
 void AddCacheFlags(CLI::App& command, CacheFlags* flags);
 // Adds the command and its flags. `flags` outlives the app.
 CLI::App* AddSimulate(CLI::App& app, SimulateFlags* flags);

@@ -1,11 +1,18 @@
 #include "apps/conversation.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/file.h"
+#include "prefix_cache/block_key.h"
 #include "text/control_tokens.h"
 
 namespace minke {
@@ -21,6 +28,30 @@ Json Message(const char* role, const std::string& content) {
 }
 
 }  // namespace
+
+std::string ConversationPath(const std::string& directory, const std::string& tenant) {
+  // The names of tenants are not on the disk.
+  const std::string name =
+      tenant.empty() ? "conversation.json"
+                     : "conversation-" + KeyText(TenantKey(tenant)).substr(0, 16) + ".json";
+  return JoinPath(directory, name);
+}
+
+Status EraseConversation(const std::string& directory, const std::string& tenant) {
+  const std::string path = ConversationPath(directory, tenant);
+  struct stat status = {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  const std::string zeros(static_cast<size_t>(status.st_size), '\0');
+  const int file = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+  bool done = file >= 0;
+  done = done && ::write(file, zeros.data(), zeros.size()) == static_cast<ssize_t>(zeros.size());
+  done = done && ::fsync(file) == 0;
+  if (file >= 0) ::close(file);
+  done = ::unlink(path.c_str()) == 0 && done;
+  if (done) return {};
+  return Fail(ErrorCode::kIo, fmt::format("{} could not be erased: {}; remove it by hand.", path,
+                                          std::strerror(errno)));
+}
 
 Conversation::Conversation(const Engine& engine, std::string system, ChatOptions options)
     : engine_(engine), system_(std::move(system)), options_(std::move(options)) {
@@ -117,6 +148,12 @@ Status Conversation::Load(const std::string& path) {
                 fmt::format("There is no conversation to go on with: {} does not exist. Start one "
                             "without --resume.",
                             path));
+  }
+  struct stat status = {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      status.st_uid != ::geteuid()) {
+    return Fail(
+        fmt::format("{} is not a file of this user; remove it, or start without --resume.", path));
   }
   const std::string text = TRY(ReadFile(path, kConversationBytesMax));
   return ParseSaved(TRY(ParseJson(text, path)), path);

@@ -18,6 +18,11 @@ namespace minke {
 
 inline constexpr uint64_t kConversationBytesMax = uint64_t{256} << 20;
 
+// Where the last conversation of a tenant is kept in a cache directory.
+std::string ConversationPath(const std::string& directory, const std::string& tenant);
+// Overwrites and removes it, if there is one.
+Status EraseConversation(const std::string& directory, const std::string& tenant);
+
 class Conversation {
  public:
   // `engine` outlives it. `system` may be empty.

@@ -10,6 +10,7 @@
 
 #include "apps/cache_command.h"
 #include "apps/commands.h"
+#include "apps/flag_checks.h"
 
 namespace minke {
 namespace {
@@ -103,7 +104,7 @@ void AddSamplingFlags(CLI::App& command, SamplingOptions* sampling, std::optiona
   const auto number = [&](const char* name, double* value, double low, double high,
                           const char* help) {
     command.add_option(name, *value, help)
-        ->check(CLI::Range(low, high))
+        ->check(NumberIn(low, high))
         ->type_name("X")
         ->capture_default_str();
   };
@@ -214,12 +215,12 @@ void AddExplain(CLI::App& cache, ExplainFlags* flags) {
       "explain", "What of a prompt is known, and why not more, without running the model");
   AddPromptFlags(*command, flags);
   AddModelFlags(*command, &flags->model);
-  AddCacheFlags(*command, &flags->cache);
+  AddCacheIdentityFlags(*command, &flags->cache);
   command->get_option("--kv-disk")->required();
   command->add_flag(
       "--json", flags->json,
       "For programs: prompt_tokens, cached_tokens, ram_tokens, disk_tokens, "
-      "replayed_tokens, computed_tokens, tier, reason, first_difference, explanation");
+      "replayed_tokens, computed_tokens, tier, reason, first_difference, explanation, around");
   command->footer(
       "It may run beside a process that uses the directory.\n"
       "Example:\n"
@@ -242,6 +243,7 @@ CLI::App* AddChat(CLI::App& app, ChatFlags* flags) {
       ->add_flag("--resume", flags->resume,
                  "Go on with the last conversation of --kv-disk, without reading it again")
       ->needs("--kv-disk")
+      ->excludes("--system")
       ->group("Cache");
   command->footer(
       "Ctrl-C stops the answer, /help lists the commands, Ctrl-D leaves.\n"

@@ -1,5 +1,9 @@
+#include <csignal>
+
 #include "apps/commands.h"
 
 int main(int argc, char** argv) {
+  // A limit on the size of files is an error like a full disk, not the end of the program.
+  std::signal(SIGXFSZ, SIG_IGN);
   return minke::RunCommandLine(argc, argv);
 }

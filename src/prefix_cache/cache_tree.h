@@ -53,6 +53,7 @@ struct CacheNode {
   BlockRef block;                  // none in a root
   CacheKey content;                // ContentKey(tokens) of a chain's first block, otherwise zero
   std::vector<EntryId> snapshots;  // in the order they came
+  bool stored = false;             // was seen on disk, or offered to it, since it came to memory
 };
 
 struct CacheSnapshot {
@@ -74,6 +75,7 @@ class CacheTree {
   EntryId FindNode(const CacheKey& key) const;  // kNoEntry if it is not there
   EntryId FindSnapshot(const CacheKey& key) const;
   const CacheNode& Node(EntryId id) const { return *nodes_[static_cast<size_t>(id)]; }
+  void MarkStored(EntryId id) { MutableNode(id).stored = true; }
   const CacheSnapshot& Snapshot(EntryId id) const { return *snapshots_[static_cast<size_t>(id)]; }
 
   // New entries; evict others if need be, never their parents. kNoEntry where there is no room for

@@ -185,6 +185,7 @@ bool PrefixCache::Impl::LoadBlock(CacheSearch& search, MovingPin& pin, Trouble& 
     trouble.no_room = true;
     return false;
   }
+  tree.MarkStored(node);
   pin.MoveTo(node);
   search.Extend(node);
   return true;
@@ -324,16 +325,21 @@ RecordInfo PrefixCache::Impl::BlockRecord(const CacheSearch& search, const Cache
 
 // Whether all blocks of the search are on disk or on their way. A record whose chain is not there
 // would be of no use to anybody, so what the store refused or lost is offered again, from the root
-// on, and nothing is offered after the first that is refused.
+// on, and nothing is offered after the first that is refused. Blocks that came from disk or were
+// offered before are asked for only behind the last one that is there: a damaged one in the middle
+// of a chain comes back as a new node, which was not.
 bool PrefixCache::Impl::EnsureStored(const CacheSearch& search, const CacheChain& chain) {
   if (store == nullptr) return false;
-  int64_t stored = search.depth();
-  while (stored > 0 && !store->Contains(search.Key(stored))) {
-    --stored;
-  }
-  for (int64_t d = stored + 1; d <= search.depth(); ++d) {
-    store->Put(BlockRecord(search, chain, d), tree.Node(search.Node(d)).block);
-    if (!store->Contains(search.Key(d))) return false;
+  int64_t last_stored = search.depth();
+  while (last_stored > 0 && !store->Contains(search.Key(last_stored))) --last_stored;
+  for (int64_t d = 1; d <= search.depth(); ++d) {
+    const EntryId node = search.Node(d);
+    if (d <= last_stored && tree.Node(node).stored) continue;
+    if (!store->Contains(search.Key(d))) {
+      store->Put(BlockRecord(search, chain, d), tree.Node(node).block);
+      if (!store->Contains(search.Key(d))) return false;
+    }
+    tree.MarkStored(node);
   }
   return true;
 }

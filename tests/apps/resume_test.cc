@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,51 @@ TEST(Resume, SigtermInTheMiddleOfAnAnswerKeepsTheConversation) {
   const Finished stats = RunMinke({"cache", "stats", "--kv-disk", disk, "--json"});
   EXPECT_GT(ParseJson(stats.out, "stats")->Find("snapshots")->as_int(), 0) << stats.out;
   EXPECT_EQ(RunMinke(ChatArguments({"--kv-disk", disk, "--resume"}), "And?\n").exit_code, 0);
+}
+
+TEST(Resume, TenantsHaveTheirOwnConversationsAndForgetErasesThem) {
+  TemporaryFolder folder;
+  const std::string disk = folder.Path("cache");
+  const std::vector<std::string> alice = {"--kv-disk", disk, "--tenant", "alice"};
+  ASSERT_EQ(RunMinke(ChatArguments(alice), "my PIN is 4711\n").exit_code, 0);
+  const Finished bob =
+      RunMinke(ChatArguments({"--kv-disk", disk, "--tenant", "bob", "--resume"}), "And?\n");
+  EXPECT_EQ(bob.exit_code, 1);
+  EXPECT_NE(bob.err.find("no conversation to go on with"), std::string::npos) << bob.err;
+  const auto holds_pin = [&] {
+    bool found = false;
+    for (const auto& entry : std::filesystem::directory_iterator(disk)) {
+      found = found || TemporaryFolder::Read(entry.path()).find("4711") != std::string::npos;
+    }
+    return found;
+  };
+  EXPECT_TRUE(holds_pin());
+  ASSERT_EQ(RunMinke({"cache", "forget", "--kv-disk", disk, "--tenant", "alice"}).exit_code, 0);
+  EXPECT_FALSE(holds_pin());
+}
+
+// What is damaged once is computed once, and then there again.
+TEST(CacheFlags, ADamagedBlockHealsWithTheNextAnswer) {
+  TemporaryFolder folder;
+  const std::string disk = folder.Path("cache");
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "QZXJKV";
+  const auto run = [&] {
+    const Finished finished = RunMinke({"generate", "--model", kChat, "--raw", "--prompt", text,
+                                        "-n", "3", "--ignore-eos", "--json", "--kv-disk", disk});
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return *ParseJson(finished.out, "output");
+  };
+  const Json first = run();
+  const int64_t total = Number(first, "usage", "prompt_tokens");
+  ASSERT_GT(total, 260);
+  std::string segment = TemporaryFolder::Read(disk + "/segment-00000001.mks");
+  segment[4996] = static_cast<char>(segment[4996] ^ 1);
+  folder.Write("cache/segment-00000001.mks", segment);
+  const Json damaged = run();
+  EXPECT_EQ(damaged.Find("cache")->Find("reason")->as_string(), "damaged");
+  EXPECT_EQ(damaged.Find("ids")->as_array().size(), first.Find("ids")->as_array().size());
+  EXPECT_EQ(Number(run(), "usage", "prompt_cache_hit_tokens"), total - 1);
 }
 
 TEST(Resume, WhatCannotBeResumedIsNamed) {
