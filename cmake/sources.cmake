@@ -22,8 +22,8 @@ minke_library(model
 minke_library(prefix_cache
   SOURCES block_key.cc eviction.cc record_format.cc segment_file.cc store_directory.cc
     store_index.cc store_index_database.cc store_reader.cc store_queue.cc store_writer.cc
-    store_eviction.cc store_recovery.cc store_admin.cc store_view.cc block_store.cc block_store_admin.cc
-    cache_tree.cc cache_audit.cc cache_search.cc prefix_cache.cc
+    store_eviction.cc store_recovery.cc store_admin.cc store_view.cc block_store.cc
+    block_store_admin.cc cache_tree.cc cache_audit.cc cache_search.cc prefix_cache.cc
   DEPS minke_core PkgConfig::CRYPTO PkgConfig::SQLITE PkgConfig::XXHASH)
 minke_library(simulator
   SOURCES trace.cc simulator.cc capacity.cc report.cc plot.cc
@@ -37,10 +37,10 @@ minke_library(engine
   DEPS minke_core minke_model minke_text minke_prefix_cache)
 
 minke_program(minke
-  SOURCES cpu_check.cc main.cc flags.cc cache_flags.cc cache_command_flags.cc flag_checks.cc common.cc
-    terminal.cc
-    interrupts.cc prompt_input.cc chat_input.cc conversation.cc chat_command.cc cache_report.cc
-    cache_listing.cc cache_command.cc explain_command.cc generate_command.cc inspect_command.cc
+  SOURCES cpu_check.cc main.cc flags.cc cache_flags.cc cache_command_flags.cc flag_checks.cc
+    common.cc terminal.cc interrupts.cc prompt_input.cc chat_input.cc conversation.cc
+    chat_command.cc cache_report.cc cache_listing.cc cache_command.cc explain_command.cc
+    generate_command.cc inspect_command.cc
     logits_command.cc simulate_command.cc tokenize_command.cc
   DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
     minke_engine minke_simulator)

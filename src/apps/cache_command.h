@@ -9,7 +9,7 @@
 #include "core/json.h"
 #include "prefix_cache/block_store.h"
 
-namespace CLI {  // NOLINT(readability-identifier-naming): of CLI11  // NOLINT(readability-identifier-naming): CLI11 calls it so
+namespace CLI {  // NOLINT(readability-identifier-naming): of CLI11
 class App;
 }
 
