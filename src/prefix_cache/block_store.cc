@@ -3,25 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <condition_variable>
-#include <cstring>
-#include <deque>
 #include <mutex>
-#include <set>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
-#include "core/file.h"
-#include "core/storage_system.h"
+#include "prefix_cache/block_store_impl.h"
 #include "prefix_cache/record_format.h"
-#include "prefix_cache/store_directory.h"
-#include "prefix_cache/store_queue.h"
 #include "prefix_cache/store_reader.h"
-#include "prefix_cache/store_view.h"
-#include "prefix_cache/store_writer.h"
 
 namespace minke {
 
@@ -37,70 +26,13 @@ int64_t WallClockUs() {
 
 }  // namespace
 
-// Lock order: a thread holds at most one of queue's and read_mutex at a time.
-struct BlockStore::Impl {
-  Impl(const StoreOptions& options_in, std::string directory,
-       std::unique_ptr<StorageSystem> posix_in)
-      : options(options_in),
-        posix(std::move(posix_in)),
-        system(options_in.system != nullptr ? *options_in.system : *posix),
-        files(system, directory),
-        queue(options.queue_bytes, options.write_bytes_per_hour) {
-    options.directory = std::move(directory);
-  }
-
-  // ---- reading, any thread ----
-  Status OpenReader();
-  std::optional<IndexRow> FindRow(const CacheKey& key);
-  // As FindRow(), or from memory what it found some time ago: the record may have gone since, which
-  // reading it shows.
-  std::optional<IndexRow> RecallRow(const CacheKey& key);
-  template <typename Query>
-  void Ask(const Query& query);
-  bool HasReader() {
-    const std::lock_guard<std::mutex> lock(read_mutex);
-    return reader.has_value();
-  }
-  void Condemn(const IndexRow& row);
-  void HandleReadFailure(const IndexRow& row, const Error& error);
-  bool StillThere(const IndexRow& row);
-  std::string IndexPath() const { return JoinPath(options.directory, kIndexName); }
-
-  // ---- the storage thread ----
-  void Run();
-  void WriteBatch(const std::vector<std::unique_ptr<QueuedRecord>>& batch);
-  void WriteTouches();
-  void Handle(const Status& status);
-  void TurnOff(const Error& error);
-
-  // Runs `work` on the storage thread, after everything queued so far, and waits for it.
-  template <typename T>
-  Result<T> OnStorageThread(const std::function<Result<T>()>& work);
-  // A view of its own, beside what the storage thread does.
-  template <typename T>
-  Result<T> WithView(const std::function<Result<T>(const StoreView&)>& work);
-
-  StoreOptions options;
-  const std::unique_ptr<StorageSystem> posix;
-  StorageSystem& system;  // the caller's, or posix
-  SegmentFiles files;
-  StoreCounters counters;
-  StoreQueue queue;
-
-  std::mutex read_mutex;
-  std::optional<StoreIndex> reader;  // guarded by read_mutex; empty while the index is made again
-  // Rows found lately, at most kRowsKept. Guarded by read_mutex.
-  std::unordered_map<CacheKey, IndexRow, CacheKeyHash> rows;
-  // Places found damaged and not yet removed. Guarded by read_mutex.
-  std::set<std::pair<int64_t, int64_t>> condemned;
-
-  std::unique_ptr<StoreWriter> writer;  // the storage thread's, once that runs
-  std::jthread thread;
-};
+Result<StoreIndex> BlockStore::Impl::OpenIndex() const {
+  if (holds_nothing) return StoreIndex::Open(kNoIndexFile, IndexMode::kCreateOrOpen);
+  return StoreIndex::Open(IndexPath(), looks_only ? IndexMode::kLookOnly : IndexMode::kReader);
+}
 
 Status BlockStore::Impl::OpenReader() {
-  Result<StoreIndex> opened =
-      StoreIndex::Open(IndexPath(), options.read_only ? IndexMode::kLookOnly : IndexMode::kReader);
+  Result<StoreIndex> opened = OpenIndex();
   if (!opened) return tl::unexpected(opened.error());
   const std::lock_guard<std::mutex> lock(read_mutex);
   reader.emplace(std::move(*opened));
@@ -253,39 +185,6 @@ void BlockStore::Impl::Run() {
   }
 }
 
-template <typename T>
-Result<T> BlockStore::Impl::OnStorageThread(const std::function<Result<T>()>& work) {
-  if (options.read_only) {
-    return Fail(fmt::format("the cache directory {} is open for looking only", options.directory));
-  }
-  Result<T> result = Fail("");
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  queue.AddJob([&]() {
-    Result<T> outcome = work();
-    // An index that cannot be trusted is made again here; other errors are the caller's to report.
-    if (!outcome && outcome.error().code == ErrorCode::kInvalidInput) {
-      Handle(Fail(ErrorCode::kInvalidInput, outcome.error().message));
-    }
-    const std::lock_guard<std::mutex> lock(mutex);
-    result = std::move(outcome);
-    done = true;
-    changed.notify_one();
-  });
-  std::unique_lock<std::mutex> lock(mutex);
-  changed.wait(lock, [&done]() { return done; });
-  return result;
-}
-
-template <typename T>
-Result<T> BlockStore::Impl::WithView(const std::function<Result<T>(const StoreView&)>& work) {
-  queue.Flush();
-  StoreIndex index = TRY(
-      StoreIndex::Open(IndexPath(), options.read_only ? IndexMode::kLookOnly : IndexMode::kReader));
-  return work({.system = system, .directory = options.directory, .index = index, .files = files});
-}
-
 BlockStore::BlockStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 BlockStore::~BlockStore() {
@@ -296,42 +195,69 @@ BlockStore::~BlockStore() {
   impl_->reader.reset();
 }
 
+Status BlockStore::Impl::OpenToLook() {
+  const StoreListing listing = TRY(ListStoreDirectory(system, options.directory));
+  queue.TurnOff();
+  Status opened = OpenReader();
+  if (!opened && opened.error().code == ErrorCode::kInvalidInput && listing.segments.empty()) {
+    holds_nothing = true;  // no index can say anything else
+    opened = OpenReader();
+  }
+  return opened;
+}
+
+Status BlockStore::Impl::OpenToWrite() {
+  WriterHooks hooks;
+  hooks.is_awaited = [this](const CacheKey& key) { return queue.IsAwaited(key); };
+  hooks.index_available = [this](bool available) {
+    if (available) {
+      // Without a reader everything is a miss, and the tier goes on writing.
+      const Status ignored = OpenReader();
+      return;
+    }
+    const std::lock_guard<std::mutex> lock(read_mutex);
+    reader.reset();
+  };
+  writer = TRY(StoreWriter::Open(options, system, files, counters, std::move(hooks)));
+  TRY_STATUS(OpenReader());
+  thread = std::jthread([this]() { Run(); });
+  return {};
+}
+
+// Nothing is written and nothing is read: what the disk refused may be any part of the tier.
+void BlockStore::Impl::GoWithout(const Error& error) {
+  {
+    const std::lock_guard<std::mutex> lock(read_mutex);
+    reader.reset();
+  }
+  writer.reset();
+  looks_only = true;
+  counters.Add(&StoreStats::io_errors, 1);
+  counters.TurnOff(fmt::format(
+      "the disk cache in {} is not used: {}; make the directory and its files writable for this "
+      "user, or name another directory, and start again",
+      options.directory, error.message));
+  queue.TurnOff();
+}
+
 Result<std::unique_ptr<BlockStore>> BlockStore::Open(const StoreOptions& options) {
+  if (!options.read_only && options.budget_bytes < kStoreBudgetBytesMin) {
+    return Fail(
+        ErrorCode::kLimit,
+        fmt::format("the cache directory {} cannot do with a budget of {} bytes; --kv-disk-budget "
+                    "has to be at least {} bytes, for the index and some records",
+                    options.directory, options.budget_bytes, kStoreBudgetBytesMin));
+  }
   auto posix = MakePosixStorage();
   StorageSystem& system = options.system != nullptr ? *options.system : *posix;
   std::string directory = TRY(OpenStoreDirectory(system, options.directory, options.read_only));
   auto impl = std::make_unique<Impl>(options, std::move(directory), std::move(posix));
   if (!impl->options.now_us) impl->options.now_us = WallClockUs;
-  Impl& store = *impl;
-  if (options.read_only) {
-    TRY(ListStoreDirectory(system, store.options.directory));
-    store.queue.TurnOff();
-    TRY_STATUS(store.OpenReader());
-    return std::unique_ptr<BlockStore>(new BlockStore(std::move(impl)));
+  const Status opened = options.read_only ? impl->OpenToLook() : impl->OpenToWrite();
+  if (!opened && (options.read_only || opened.error().code != ErrorCode::kIo)) {
+    return tl::unexpected(opened.error());
   }
-  WriterHooks hooks;
-  hooks.is_awaited = [&store](const CacheKey& key) { return store.queue.IsAwaited(key); };
-  hooks.index_available = [&store](bool available) {
-    if (available) {
-      // Without a reader everything is a miss, and the tier goes on writing.
-      const Status ignored = store.OpenReader();
-      return;
-    }
-    const std::lock_guard<std::mutex> lock(store.read_mutex);
-    store.reader.reset();
-  };
-  auto writer =
-      StoreWriter::Open(store.options, system, store.files, store.counters, std::move(hooks));
-  if (!writer && writer.error().code == ErrorCode::kIo) {
-    return Fail(
-        ErrorCode::kIo,
-        fmt::format("the cache directory {} cannot be used: {}; make it writable, or choose "
-                    "another one",
-                    store.options.directory, writer.error().message));
-  }
-  store.writer = TRY(std::move(writer));
-  TRY_STATUS(store.OpenReader());
-  store.thread = std::jthread([&store]() { store.Run(); });
+  if (!opened) impl->GoWithout(opened.error());
   return std::unique_ptr<BlockStore>(new BlockStore(std::move(impl)));
 }
 
@@ -438,49 +364,10 @@ StoreStats BlockStore::Stats() {
   StoreStats stats = impl_->counters.Get();
   const auto listing = ListStoreDirectory(impl_->system, impl_->options.directory);
   if (!listing) return stats;
-  stats.disk_bytes = listing->other_bytes;
+  stats.disk_bytes = listing->other_bytes + listing->index_bytes;
   for (const auto& [number, status] : listing->segments) stats.disk_bytes += status.disk_bytes;
   stats.segments = static_cast<int64_t>(listing->segments.size());
   return stats;
-}
-
-Result<std::vector<ListedRecord>> BlockStore::List(const std::optional<CacheKey>& tenant,
-                                                   size_t limit) {
-  return impl_->WithView<std::vector<ListedRecord>>(
-      [&](const StoreView& view) { return ListRecords(view, tenant, limit); });
-}
-
-Result<VerifyReport> BlockStore::Verify(
-    bool remove, const std::function<void(int64_t done, int64_t total)>& progress) {
-  std::vector<IndexRow> damaged;
-  VerifyReport report = TRY(impl_->WithView<VerifyReport>(
-      [&](const StoreView& view) { return VerifyRecords(view, &damaged, progress); }));
-  if (!remove || damaged.empty()) return report;
-  TRY(impl_->OnStorageThread<int64_t>([&]() -> Result<int64_t> {
-    TRY_STATUS(impl_->writer->RemoveDamaged(damaged));
-    return 0;
-  }));
-  return report;
-}
-
-Result<int64_t> BlockStore::Gc() {
-  return impl_->OnStorageThread<int64_t>([this]() { return impl_->writer->Gc(); });
-}
-
-Result<int64_t> BlockStore::Forget(const CacheKey& tenant) {
-  return impl_->OnStorageThread<int64_t>(
-      [this, &tenant]() { return impl_->writer->Forget(tenant); });
-}
-
-Result<int64_t> BlockStore::Export(const std::string& path, const std::optional<CacheKey>& tenant) {
-  return impl_->WithView<int64_t>([&](const StoreView& view) {
-    return ExportRecords(view, path, impl_->options.now_us(), tenant);
-  });
-}
-
-Result<BlockStore::ImportReport> BlockStore::Import(const std::string& path) {
-  return impl_->OnStorageThread<ImportReport>(
-      [this, &path]() { return impl_->writer->Import(path); });
 }
 
 }  // namespace minke

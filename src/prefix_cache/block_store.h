@@ -60,6 +60,9 @@ struct StoreOptions {
   std::function<int64_t()> now_us;  // microseconds of the wall clock; empty: the real one
 };
 
+// An empty index with its log takes some 100 KiB; the rest is for records.
+inline constexpr int64_t kStoreBudgetBytesMin = int64_t{1} << 20;
+
 struct StoreStats {
   bool enabled = true;
   std::string warning;        // why it is switched off, a whole sentence; empty while it works
@@ -114,7 +117,9 @@ class BlockStore {
  public:
   // Creates the directory (0700) if it is missing. Errors name the directory and the way out: it
   // is in use by another process, belongs to somebody else, is a symbolic link or holds one, was
-  // written by a newer version, cannot be written.
+  // written by a newer version, cannot be made; or the budget is below kStoreBudgetBytesMin. A
+  // directory that is ours and that the disk does not let us use (read-only, no rights, full, no
+  // descriptors left) is no error: the tier is off, and Stats().warning says why.
   static Result<std::unique_ptr<BlockStore>> Open(const StoreOptions& options);
   // Writes what is queued, then stops.
   ~BlockStore();

@@ -48,6 +48,20 @@ Status CheckDirectory(const std::string& directory, const FileStatus& status, ui
   return {};
 }
 
+// As many files at once as SQLite holds open, so that a process without descriptors fails too.
+Status CheckAccess(StorageSystem& system, const std::string& directory) {
+  std::vector<StorageFile> open;
+  for (const std::string_view name : kOwnFiles) {
+    Result<StorageFile> file =
+        system.OpenFile(JoinPath(directory, std::string(name)), OpenMode::kReadWrite);
+    if (!file && file.error().code == ErrorCode::kNotFound) {
+      file = system.OpenFile(JoinPath(directory, kLockName), OpenMode::kReadWrite);
+    }
+    open.push_back(TRY(std::move(file)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::string> OpenStoreDirectory(StorageSystem& system, const std::string& directory,
@@ -120,13 +134,14 @@ Result<StoreListing> ListStoreDirectory(StorageSystem& system, const std::string
     if (number) {
       listing.segments[*number] = *status;
     } else {
-      listing.other_bytes += status->disk_bytes;
+      listing.index_bytes += status->disk_bytes;
     }
   }
   return listing;
 }
 
 Status DiscardIndex(StorageSystem& system, const std::string& directory) {
+  TRY_STATUS(CheckAccess(system, directory));
   for (const std::string_view suffix : {"", "-wal", "-shm", "-journal"}) {
     const Status removed = system.Unlink(JoinPath(directory, kIndexName) + std::string(suffix));
     if (!removed && removed.error().code != ErrorCode::kNotFound) return removed;

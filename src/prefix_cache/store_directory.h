@@ -16,7 +16,8 @@ inline constexpr const char* kLockName = "lock";
 
 struct StoreListing {
   std::map<int64_t, FileStatus> segments;  // by number
-  int64_t other_bytes = 0;                 // disk blocks of all other files
+  int64_t index_bytes = 0;                 // disk blocks of the index, its log and the lock
+  int64_t other_bytes = 0;                 // of files that are not the store's
 };
 
 // Creates the directory if a writer finds none, and refuses one that others may write to or that
@@ -27,7 +28,8 @@ Result<std::string> OpenStoreDirectory(StorageSystem& system, const std::string&
 Result<StorageFile> LockStoreDirectory(StorageSystem& system, const std::string& directory);
 // Refuses symbolic links and, among the store's own files, those of another owner.
 Result<StoreListing> ListStoreDirectory(StorageSystem& system, const std::string& directory);
-// Removes the index and its log: the segments say everything that it said.
+// Removes the index and its log: the segments say everything that it said. Fails and removes
+// nothing where this process may not open and change them: then it cannot know that they are bad.
 Status DiscardIndex(StorageSystem& system, const std::string& directory);
 // Disk blocks of the index, its log and the lock.
 Result<int64_t> IndexDiskBytes(StorageSystem& system, const std::string& directory);

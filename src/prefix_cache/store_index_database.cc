@@ -73,11 +73,20 @@ std::string UriOf(const std::string& path) {
 
 tl::unexpected<Error> IndexDatabase::Failure(int code) const {
   const char* text = database != nullptr ? sqlite3_errmsg(database.get()) : sqlite3_errstr(code);
+  if (CodeOf(code) == ErrorCode::kInvalidInput) return Distrust(text);
   return Fail(CodeOf(code), fmt::format("the cache index {} cannot be used: {}", path, text));
 }
 
+tl::unexpected<Error> IndexDatabase::Distrust(std::string_view why) const {
+  const std::string directory = path.substr(0, path.rfind('/'));
+  return Fail(fmt::format(
+      "the cache index {} cannot be used: {}; the next `minke generate --kv-disk {}` or "
+      "`minke cache gc --kv-disk {}` makes it again",
+      path, why, directory, directory));
+}
+
 tl::unexpected<Error> IndexDatabase::Implausible() const {
-  return Fail(fmt::format("the cache index {} holds values that cannot be true", path));
+  return Distrust("it holds values that cannot be true");
 }
 
 Status IndexDatabase::Execute(const std::string& sql) {
@@ -165,6 +174,7 @@ Status IndexDatabase::OpenDatabase(IndexMode mode) {
     flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
   } else {
     flags |= SQLITE_OPEN_READONLY;
+    if (!FileExists(path)) return Distrust("it is missing");
   }
   // Without a log nobody is writing, and reading may do without locks and their files.
   if (mode == IndexMode::kLookOnly && !FileExists(path + "-wal")) {
@@ -226,7 +236,7 @@ Status IndexDatabase::CheckSchema() {
     return {};
   }));
   if (!same || count != kSchema.size() || version != kStoreFormatVersion) {
-    return Fail(fmt::format("the cache index {} has tables of another version", path));
+    return Distrust("its tables are not those of this version");
   }
   return {};
 }
@@ -238,7 +248,7 @@ Status IndexDatabase::CheckContents() {
     verdict = text != nullptr ? text : "";
     return {};
   }));
-  if (verdict != "ok") return Fail(fmt::format("the cache index {} is damaged: {}", path, verdict));
+  if (verdict != "ok") return Distrust("it is damaged: " + verdict);
   return {};
 }
 

@@ -83,6 +83,8 @@ struct IndexDatabase {
   int64_t next_name_id = 0;
 
   tl::unexpected<Error> Failure(int code) const;
+  // The file is not an index, and is to be made again.
+  tl::unexpected<Error> Distrust(std::string_view why) const;
   tl::unexpected<Error> Implausible() const;
 
   Status Execute(const std::string& sql);

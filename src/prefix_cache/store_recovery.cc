@@ -79,8 +79,8 @@ Status StoreWriter::OpenIndex() {
   Result<StoreIndex> index = StoreIndex::Open(path, IndexMode::kCreateOrOpen);
   if (!index) {
     // Some damage looks to SQLite like a disk that refuses; a new index tells them apart.
-    counters_.Add(&StoreStats::index_rebuilds, 1);
     TRY_STATUS(DiscardIndex(system_, directory_));
+    counters_.Add(&StoreStats::index_rebuilds, 1);
     TRY_STATUS(CreateIndexFile(path));
     index = StoreIndex::Open(path, IndexMode::kCreateOrOpen);
   }
@@ -112,8 +112,7 @@ Status StoreWriter::Reconcile(const StoreListing& listing) {
   snapshots_.clear();
   active_ = StorageFile();
   active_number_ = -1;
-  other_bytes_ = listing.other_bytes - TRY(IndexDiskBytes(system_, directory_));
-  other_bytes_ = std::max<int64_t>(other_bytes_, 0);
+  other_bytes_ = listing.other_bytes;
   segment_bytes_.clear();
   for (const auto& [number, status] : listing.segments) {
     segment_bytes_[number] = status.disk_bytes;

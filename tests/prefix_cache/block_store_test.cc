@@ -186,10 +186,10 @@ TEST(BlockStore, EvictsWholeSegmentsWhereFilesHaveNoHoles) {
 
 TEST(BlockStore, ARecordLargerThanTheBudgetIsSkipped) {
   const MemoryDirectory directory;
-  StoreRig rig(directory.Path("cache"));
-  rig.options.budget_bytes = 200000;
+  StoreRig rig(directory.Path("cache"), 1100000);
+  rig.options.budget_bytes = kStoreBudgetBytesMin;
   const auto store = rig.Open();
-  rig.Put(*store, BlockOf(1, 0, {.payload_bytes = 250000}));
+  rig.Put(*store, BlockOf(1, 0, {.payload_bytes = 1100000}));
   store->Flush();
   EXPECT_EQ(store->Stats().records_skipped, 1);
   EXPECT_FALSE(store->Contains(BlockOf(1, 0).key));

@@ -28,8 +28,10 @@ Status FaultyStorage::Meet(Effect effect, const std::string& path) {
 }
 
 Result<StorageFile> FaultyStorage::OpenFile(const std::string& path, OpenMode mode) {
-  const bool creates = mode == OpenMode::kCreate;
-  TRY_STATUS(Meet(creates ? Effect::kGrow : Effect::kLook, path));
+  Effect effect = Effect::kRemove;  // a read-only file system opens nothing for writing
+  if (mode == OpenMode::kCreate) effect = Effect::kGrow;
+  if (mode == OpenMode::kRead) effect = Effect::kLook;
+  TRY_STATUS(Meet(effect, path));
   return real_->OpenFile(path, mode);
 }
 
