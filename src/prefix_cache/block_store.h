@@ -99,7 +99,8 @@ struct VerifyReport {
   int64_t records_checked = 0;
   int64_t records_damaged = 0;
   int64_t bytes_checked = 0;
-  int64_t orphan_bytes = 0;           // in segments, belonging to no indexed record
+  int64_t segments_damaged = 0;       // their own headers are damaged or of another version
+  int64_t orphan_bytes = 0;           // in segments, not zero and belonging to no indexed record
   std::vector<std::string> problems;  // whole sentences, at most kVerifyProblemsMax
 };
 inline constexpr size_t kVerifyProblemsMax = 100;
@@ -151,7 +152,7 @@ class BlockStore {
   Result<VerifyReport> Verify(bool remove,
                               const std::function<void(int64_t done, int64_t total)>& progress);
   // Frees what no record needs, brings the directory under its budget, compacts. Returns the bytes
-  // of disk freed.
+  // of disk freed; where nothing was written since opening, with those that opening freed.
   Result<int64_t> Gc();
   // Erases every record of a tenant, bytes included. Returns their number.
   Result<int64_t> Forget(const CacheKey& tenant);

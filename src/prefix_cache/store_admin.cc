@@ -59,7 +59,9 @@ Status StoreWriter::RemoveDamaged(const std::vector<IndexRow>& rows) {
 }
 
 Result<int64_t> StoreWriter::Gc() {
-  const int64_t before = TRY(DiskBytes());
+  TRY_STATUS(index_->Checkpoint());
+  const int64_t before = opened_bytes_ ? *opened_bytes_ : TRY(DiskBytes());
+  opened_bytes_.reset();
   TRY_STATUS(RemoveOrphans());
   TRY(MakeRoom(0, 0, 0));
   std::vector<int64_t> numbers;
@@ -143,6 +145,7 @@ Status StoreWriter::FreeGaps() {
 }
 
 Result<int64_t> StoreWriter::Forget(const CacheKey& tenant) {
+  opened_bytes_.reset();
   std::vector<int64_t> numbers;
   for (const auto& [number, bytes] : segment_bytes_) numbers.push_back(number);
   int64_t forgotten = 0;

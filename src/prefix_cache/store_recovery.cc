@@ -37,6 +37,9 @@ Result<std::unique_ptr<StoreWriter>> StoreWriter::Open(const StoreOptions& optio
   StoreListing listing = TRY(ListStoreDirectory(system, writer->directory_));
   TRY_STATUS(writer->CheckVersions(listing));
   TRY_STATUS(writer->OpenIndex());
+  // Without a log the index is measured as Gc() leaves it. A damaged one shows in what follows.
+  const Status ignored = writer->index_->Checkpoint();
+  writer->opened_bytes_ = TRY(writer->DiskBytes(listing));
   Status reconciled = writer->Reconcile(listing);
   if (!reconciled && reconciled.error().code == ErrorCode::kInvalidInput) {
     reconciled = writer->RebuildIndex();

@@ -16,6 +16,7 @@ namespace minke {
 namespace {
 
 constexpr std::array<std::byte, kRecordAlignBytes> kPadding = {};
+constexpr int64_t kWindowBytes = int64_t{64} << 10;  // of what belongs to no record, read at once
 
 int64_t BytesOf(const IndexRow& row) {
   return RecordBytes(row.token_count, row.payload_bytes);
@@ -104,6 +105,122 @@ Result<bool> StillThere(StoreIndex& index, const IndexRow& row) {
   return now && now->segment == row.segment && now->offset == row.offset;
 }
 
+// Checks every record and every segment once.
+class Verifier {
+ public:
+  Verifier(const StoreView& view, std::vector<IndexRow>* damaged,
+           const std::function<void(int64_t, int64_t)>& progress)
+      : view_(view), damaged_(damaged), progress_(progress) {}
+
+  Result<VerifyReport> Run() {
+    // The files first: what is appended from now on is neither checked nor an orphan.
+    const StoreListing listing = TRY(ListStoreDirectory(view_.system, view_.directory));
+    for (const auto& [number, status] : listing.segments) total_ += status.size_bytes;
+    for (const auto& [number, scanned_bytes] : TRY(view_.index.Segments())) {
+      if (listing.segments.count(number) == 0) TRY(CheckRows(number));
+    }
+    for (const auto& [number, status] : listing.segments) {
+      const std::vector<ScanRange> live = TRY(CheckRows(number));
+      // An empty one is what a crash leaves of a new segment.
+      if (status.size_bytes > kSegmentHeaderBytes) {
+        const Status checked = CheckFile(number, status.size_bytes, live);
+        if (!checked && checked.error().code != ErrorCode::kNotFound) {
+          AddSegmentProblem(number, "cannot be read: " + checked.error().message);
+        }
+      }
+      done_ += status.size_bytes;
+    }
+    if (progress_) progress_(total_, total_);
+    return std::move(report_);
+  }
+
+ private:
+  // Returns where the index says that records lie, in order.
+  Result<std::vector<ScanRange>> CheckRows(int64_t number) {
+    std::vector<ScanRange> live;
+    std::vector<std::byte> payload;
+    for (const IndexRow& row : TRY(view_.index.RowsOfSegment(number))) {
+      RecordHeader header;
+      payload.resize(static_cast<size_t>(row.payload_bytes));
+      const Result<bool> intact = ReadRecord(view_.files, row, payload, &header);
+      live.push_back({.begin = row.offset, .end = row.offset + BytesOf(row)});
+      if ((!intact || !*intact) && !TRY(StillThere(view_.index, row))) continue;
+      ++report_.records_checked;
+      report_.bytes_checked += BytesOf(row);
+      if (progress_) progress_(std::min(done_ + row.offset, total_), total_);
+      if (intact && *intact) continue;
+      ++report_.records_damaged;
+      damaged_->push_back(row);
+      AddProblem(fmt::format(
+          "the record {} at byte {} of {} {}", KeyText(row.key), row.offset,
+          view_.files.Path(number),
+          intact ? std::string("is damaged") : "cannot be read: " + intact.error().message));
+    }
+    return live;
+  }
+
+  Status CheckFile(int64_t number, int64_t size, const std::vector<ScanRange>& live) {
+    const StorageFile file = TRY(view_.system.OpenFile(view_.files.Path(number), OpenMode::kRead));
+    SegmentHeaderBytes bytes = {};
+    const std::array<std::span<std::byte>, 1> parts = {std::span<std::byte>(bytes)};
+    const int64_t count = TRY(view_.system.ReadAt(file, 0, parts));
+    SegmentHeader header;
+    if (!ParseSegmentHeader(std::span(bytes).first(static_cast<size_t>(count)), &header)) {
+      AddSegmentProblem(number, "has a damaged header, which the next process that writes mends");
+    } else if (header.version != kStoreFormatVersion) {
+      AddSegmentProblem(number, fmt::format("has format {}, and this version knows {}",
+                                            header.version, kStoreFormatVersion));
+    } else if (header.number != number) {
+      AddSegmentProblem(number, fmt::format("has the header of segment {}", header.number));
+    }
+    int64_t begin = kSegmentHeaderBytes;
+    for (const ScanRange& record : live) {
+      TRY_STATUS(CountOrphans(file, {.begin = begin, .end = std::min(record.begin, size)}));
+      begin = std::max(begin, record.end);
+    }
+    return CountOrphans(file, {.begin = begin, .end = size});
+  }
+
+  // Counts units of kRecordAlignBytes that are not all zero.
+  Status CountOrphans(const StorageFile& file, ScanRange range) {
+    std::vector<std::byte> window;
+    while (range.begin < range.end) {
+      range.begin = std::max(range.begin, TRY(view_.system.NextData(file, range.begin)));
+      if (range.begin >= range.end) return {};
+      window.resize(static_cast<size_t>(std::min(kWindowBytes, range.end - range.begin)));
+      const std::array<std::span<std::byte>, 1> parts = {std::span<std::byte>(window)};
+      const int64_t count = TRY(view_.system.ReadAt(file, range.begin, parts));
+      if (count == 0) return {};  // the file became shorter
+      for (int64_t at = 0; at < count; at += kRecordAlignBytes) {
+        const auto unit = std::span(window).subspan(
+            static_cast<size_t>(at), static_cast<size_t>(std::min(count - at, kRecordAlignBytes)));
+        const bool zero =
+            std::all_of(unit.begin(), unit.end(), [](std::byte b) { return b == std::byte{0}; });
+        if (!zero) report_.orphan_bytes += static_cast<int64_t>(unit.size());
+      }
+      range.begin += count;
+    }
+    return {};
+  }
+
+  void AddProblem(std::string problem) {
+    if (report_.problems.size() < kVerifyProblemsMax) {
+      report_.problems.push_back(std::move(problem));
+    }
+  }
+  void AddSegmentProblem(int64_t number, const std::string& what) {
+    ++report_.segments_damaged;
+    AddProblem(fmt::format("the segment {} {}", view_.files.Path(number), what));
+  }
+
+  const StoreView& view_;
+  std::vector<IndexRow>* damaged_;
+  const std::function<void(int64_t, int64_t)>& progress_;
+  VerifyReport report_;
+  int64_t done_ = 0;
+  int64_t total_ = 0;
+};
+
 Status WriteRecord(StorageSystem& system, const StorageFile& file, int64_t offset,
                    const RecordHeader& header, std::span<const std::byte> payload) {
   const RecordHeaderBytes bytes = EncodeRecordHeader(header.info, header.created_us, payload);
@@ -160,39 +277,7 @@ Result<std::vector<ListedRecord>> ListRecords(const StoreView& view,
 
 Result<VerifyReport> VerifyRecords(const StoreView& view, std::vector<IndexRow>* damaged,
                                    const std::function<void(int64_t, int64_t)>& progress) {
-  VerifyReport report;
-  const StoreListing listing = TRY(ListStoreDirectory(view.system, view.directory));
-  int64_t total = 0;
-  for (const auto& [number, status] : listing.segments) total += status.size_bytes;
-  int64_t done = 0;
-  std::vector<std::byte> payload;
-  for (const auto& [number, scanned_bytes] : TRY(view.index.Segments())) {
-    int64_t live_bytes = kSegmentHeaderBytes;
-    for (const IndexRow& row : TRY(view.index.RowsOfSegment(number))) {
-      RecordHeader header;
-      payload.resize(static_cast<size_t>(row.payload_bytes));
-      const Result<bool> intact = ReadRecord(view.files, row, payload, &header);
-      live_bytes += BytesOf(row);
-      if ((!intact || !*intact) && !TRY(StillThere(view.index, row))) continue;
-      ++report.records_checked;
-      report.bytes_checked += BytesOf(row);
-      if (progress) progress(std::min(done + row.offset, total), total);
-      if (intact && *intact) continue;
-      ++report.records_damaged;
-      damaged->push_back(row);
-      if (report.problems.size() >= kVerifyProblemsMax) continue;
-      report.problems.push_back(fmt::format(
-          "the record {} at byte {} of {} {}", KeyText(row.key), row.offset,
-          view.files.Path(number),
-          intact ? std::string("is damaged") : "cannot be read: " + intact.error().message));
-    }
-    const auto file = listing.segments.find(number);
-    if (file == listing.segments.end()) continue;
-    done += file->second.size_bytes;
-    report.orphan_bytes += std::max<int64_t>(file->second.disk_bytes - live_bytes, 0);
-  }
-  if (progress) progress(total, total);
-  return report;
+  return Verifier(view, damaged, progress).Run();
 }
 
 Result<int64_t> ExportRecords(const StoreView& view, const std::string& path, int64_t now_us,

@@ -88,6 +88,12 @@ Result<int64_t> StoreWriter::DiskBytes() {
   return bytes;
 }
 
+Result<int64_t> StoreWriter::DiskBytes(const StoreListing& listing) {
+  int64_t bytes = listing.other_bytes + TRY(IndexDiskBytes(system_, directory_));
+  for (const auto& [number, status] : listing.segments) bytes += status.disk_bytes;
+  return bytes;
+}
+
 Status StoreWriter::Measure(int64_t number) {
   const auto status = TRY(system_.Inspect(files_.Path(number)));
   if (!status) return ForgetSegment(number);
@@ -113,6 +119,7 @@ Status StoreWriter::OpenActive() {
 }
 
 Status StoreWriter::Write(std::span<const RecordToWrite> records) {
+  opened_bytes_.reset();
   while (!records.empty()) {
     TRY_STATUS(OpenActive());
     // As many as fit one batch; always one. A segment may grow a little too long for that.

@@ -133,6 +133,7 @@ class StoreWriter {
   Status WithdrawRows(const std::vector<IndexRow>& rows);
   Status Measure(int64_t number);
   Result<int64_t> DiskBytes();
+  Result<int64_t> DiskBytes(const StoreListing& listing);
   void Count(const IndexRow& row, int64_t sign);
   void PublishTotals();
   int64_t Now() const;
@@ -159,6 +160,8 @@ class StoreWriter {
   int64_t next_number_ = 1;
   std::map<int64_t, int64_t> segment_bytes_;  // disk blocks by number
   int64_t other_bytes_ = 0;                   // of files that are not the store's
+  // What the directory took before opening tidied it up; empty once something was added since.
+  std::optional<int64_t> opened_bytes_;
 
   Candidates leaves_;  // what to evict next, found some time ago: each is checked again
   Candidates snapshots_;
