@@ -20,7 +20,8 @@
 namespace minke {
 namespace {
 
-constexpr int64_t kSnapshotShareDefault = 8;  // an eighth of the directory
+// Half of the directory: the most that the engine keeps, whatever its memory is.
+constexpr int64_t kSnapshotShareDefault = 2;
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
 int64_t NowUs() {
@@ -143,7 +144,9 @@ Result<int> Verify(const CacheCommandFlags& flags, BlockStore& store) {
       if (total > 0) status.Show(fmt::format("Checking ... {} %", 100 * done / total));
     }));
   }
-  const bool damage_stays = report.records_damaged > 0 && !flags.remove;
+  // A store that is open for removing has mended what it could of the segments.
+  const bool damage_stays =
+      report.segments_damaged > 0 || (report.records_damaged > 0 && !flags.remove);
   const int exit_code = damage_stays ? kExitFailure : kExitSuccess;
   if (flags.json) {
     JsonArray problems;
@@ -154,6 +157,7 @@ Result<int> Verify(const CacheCommandFlags& flags, BlockStore& store) {
     json.Set("records_checked", report.records_checked);
     json.Set("records_damaged", report.records_damaged);
     json.Set("bytes_checked", report.bytes_checked);
+    json.Set("segments_damaged", report.segments_damaged);
     json.Set("orphan_bytes", report.orphan_bytes);
     json.Set("removed", flags.remove ? report.records_damaged : 0);
     json.Set("problems", std::move(problems));
@@ -164,23 +168,30 @@ Result<int> Verify(const CacheCommandFlags& flags, BlockStore& store) {
                            CountText(report.records_checked), BytesText(report.bytes_checked),
                            CountText(report.records_damaged),
                            report.records_damaged > 0 && flags.remove ? " and removed" : "");
-  // Headers, gaps and the rounding to disk blocks are among them.
+  if (report.segments_damaged > 0) {
+    std::cout << fmt::format("{} segment{} not in order.\n", CountText(report.segments_damaged),
+                             report.segments_damaged == 1 ? " is" : "s are");
+  }
   std::cout << fmt::format("{} of the segments belong to no record.\n",
                            BytesText(report.orphan_bytes));
   for (const std::string& problem : report.problems) {
     std::cout << "  " << EscapeForTerminal(problem) << '\n';
   }
   if (damage_stays) {
-    std::cout << "Damaged records are never used; --remove takes them away.\n";
+    std::cout << "What is damaged is never used; --remove takes it away.\n";
   }
   return exit_code;
 }
 
 // ---- changing ----
 
-Result<int> Gc(const CacheCommandFlags& flags, BlockStore& store) {
-  const int64_t freed = TRY(store.Gc());
-  const int64_t left = store.Stats().disk_bytes;
+Result<int> Gc(const CacheCommandFlags& flags, std::unique_ptr<BlockStore> store) {
+  const int64_t freed = TRY(store->Gc());
+  store.reset();  // the log of the index goes with it, and is not to be counted
+  StoreOptions look;
+  look.directory = flags.kv_disk;
+  look.read_only = true;
+  const int64_t left = TRY(BlockStore::Open(look))->Stats().disk_bytes;
   if (flags.json) {
     Json json;
     json.Set("freed_bytes", freed);
@@ -239,7 +250,7 @@ Result<int> Forget(const CacheCommandFlags& flags, BlockStore& store) {
 }
 
 Result<int> Act(const CacheCommandFlags& flags) {
-  const std::unique_ptr<BlockStore> store = TRY(OpenStore(flags));
+  std::unique_ptr<BlockStore> store = TRY(OpenStore(flags));
   switch (flags.action) {
     case CacheAction::kStats:
       return Stats(flags, *store);
@@ -248,7 +259,7 @@ Result<int> Act(const CacheCommandFlags& flags) {
     case CacheAction::kVerify:
       return Verify(flags, *store);
     case CacheAction::kGc:
-      return Gc(flags, *store);
+      return Gc(flags, std::move(store));
     case CacheAction::kExport:
       return Export(flags, *store);
     case CacheAction::kImport:

@@ -54,7 +54,7 @@ void AddLooking(CLI::App& cache, CacheCommandFlags* flags) {
                                "Reads everything and checks it; exits with 1 where there is "
                                "damage",
                                "For programs: records_checked, records_damaged, bytes_checked, "
-                               "orphan_bytes, removed, problems");
+                               "segments_damaged, orphan_bytes, removed, problems");
   verify->add_flag("--remove", flags->remove, "Remove what is damaged");
 }
 
@@ -65,7 +65,7 @@ void AddChanging(CLI::App& cache, CacheCommandFlags* flags) {
   AddSize(gc, "--kv-disk-budget", &flags->kv_disk_budget,
           "Most that the directory may take (default: 64GiB)");
   AddSize(gc, "--snapshot-budget", &flags->snapshot_budget,
-          "Most of it for snapshots (default: an eighth)");
+          "Most of it for snapshots (default: half)");
   CLI::App* out = AddAction(cache, flags, CacheAction::kExport, "export",
                             "Writes records to a file, for another machine or as a backup",
                             "For programs: records, file");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "prefix_cache/record_format.h"
 #include "tests/apps/process.h"
 
 namespace minke {
@@ -215,7 +216,10 @@ TEST_F(CacheCommand, ForgetsATenantAndNobodyElse) {
 }
 
 TEST_F(CacheCommand, VerifyFindsDamageAndRemovesItOnce) {
-  EXPECT_EQ(Number(Cache({"verify", "--kv-disk", directory}), "records_damaged"), 0);
+  const Json sound = Cache({"verify", "--kv-disk", directory});
+  EXPECT_EQ(Number(sound, "records_damaged"), 0);
+  EXPECT_EQ(Number(sound, "segments_damaged"), 0);
+  EXPECT_EQ(Number(sound, "orphan_bytes"), 0);
   const Json records = Cache({"ls", "--records", "--tenant", "alice", "--kv-disk", directory});
   const Json& first = records.Find("records")->as_array().front();
   const std::string path = directory + "/" + first.Find("segment")->as_string();
@@ -233,6 +237,47 @@ TEST_F(CacheCommand, VerifyFindsDamageAndRemovesItOnce) {
   EXPECT_EQ(Number(found, "removed"), 0);
   EXPECT_EQ(Number(Cache({"verify", "--remove", "--kv-disk", directory}), "removed"), 1);
   EXPECT_EQ(Number(Cache({"verify", "--kv-disk", directory}), "records_damaged"), 0);
+}
+
+TEST_F(CacheCommand, VerifyFailsForASegmentOfAnotherVersion) {
+  std::fstream file(directory + "/segment-00000001.mks",
+                    std::ios::in | std::ios::out | std::ios::binary);
+  const SegmentHeaderBytes header =
+      EncodeSegmentHeader({.version = kStoreFormatVersion + 1, .number = 1, .created_us = 1});
+  file.write(reinterpret_cast<const char*>(header.data()), header.size());
+  file.close();
+  const Json found = Cache({"verify", "--kv-disk", directory}, 1);
+  EXPECT_EQ(Number(found, "segments_damaged"), 1);
+  EXPECT_EQ(Number(found, "records_damaged"), 0);
+  EXPECT_EQ(found.Find("problems")->as_array().size(), 1u);
+}
+
+TEST_F(CacheCommand, GcTellsTheSameSizeAsStatsAndFreesOnce) {
+  const int64_t before = Number(Cache({"stats", "--kv-disk", directory}), "disk_bytes");
+  const Json first = Cache({"gc", "--kv-disk", directory});
+  const int64_t after = Number(Cache({"stats", "--kv-disk", directory}), "disk_bytes");
+  EXPECT_EQ(Number(first, "disk_bytes"), after);
+  EXPECT_EQ(Number(first, "freed_bytes"), std::max<int64_t>(before - after, 0));
+  EXPECT_EQ(Number(Cache({"gc", "--kv-disk", directory}), "freed_bytes"), 0);
+}
+
+TEST_F(CacheCommand, DirectoriesWithoutAnIndexAreExplained) {
+  std::filesystem::remove(directory + "/index.sqlite");
+  for (const char* action : {"stats", "ls", "verify"}) {
+    const Finished run = RunMinke({"cache", action, "--kv-disk", directory});
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_NE(run.err.find("index.sqlite cannot be used: it is missing"), std::string::npos)
+        << run.err;
+    EXPECT_NE(run.err.find("minke cache gc --kv-disk " + directory), std::string::npos) << run.err;
+  }
+  Cache({"gc", "--kv-disk", directory});
+  EXPECT_GE(Number(Cache({"stats", "--kv-disk", directory}), "blocks"), 2);
+  const std::string empty = folder.Path("empty");
+  std::filesystem::create_directory(empty);
+  std::filesystem::permissions(empty, std::filesystem::perms::owner_all);
+  EXPECT_EQ(Number(Cache({"stats", "--kv-disk", empty}), "blocks"), 0);
+  EXPECT_EQ(Number(Cache({"ls", "--kv-disk", empty}), "count"), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(empty));
 }
 
 TEST_F(CacheCommand, WhatCannotBeIsSaid) {
