@@ -67,7 +67,7 @@ Answer Cold(const std::vector<int32_t>& prompt, int64_t tokens = 3,
 TEST(EngineCache, AnExactRepeatComputesOneTokenAtEveryLength) {
   const auto warm = Open(Options(kFullMini));
   const auto cold = Open(Options(kFullMini));
-  for (size_t length = 1; length <= 140; length += kSanitized ? 13 : 3) {
+  for (size_t length = 1; length <= 140; length += kSanitized ? 29 : 3) {
     std::vector<int32_t> prompt = Prompt(length);
     prompt[0] = static_cast<int32_t>(length);  // nothing shared between lengths
     const Answer first = AskFresh(*warm, prompt);
@@ -264,7 +264,7 @@ TEST(EngineCache, TheBudgetIsKeptAndAPromptThatDoesNotFitIsRefused) {
   const auto engine = Open(options);
   const int64_t budget = engine->info().cache_ram_bytes;
   std::vector<std::unique_ptr<Session>> idle;
-  for (int32_t i = 0; i < 12; ++i) {
+  for (int32_t i = 0; i < (kSanitized ? 5 : 12); ++i) {
     std::vector<int32_t> prompt = Prompt(200);
     prompt[0] = i;
     idle.push_back(engine->NewSession());
@@ -318,7 +318,7 @@ TEST(EngineCache, ExplainSaysWhatGenerateWillReport) {
 // Criterion of use: after a restart nothing of a long conversation is computed again.
 TEST(EngineCache, ARestartFindsTheWholeConversation) {
   const TempDirectory disk;
-  const size_t length = kSanitized ? 1000 : 8000;
+  const size_t length = kSanitized ? 500 : 8000;
   const std::vector<int32_t> prompt = Prompt(length);
   Answer first;
   {
