@@ -143,7 +143,7 @@ Result<StoreListing> ListStoreDirectory(StorageSystem& system, const std::string
 Status DiscardIndex(StorageSystem& system, const std::string& directory) {
   TRY_STATUS(CheckAccess(system, directory));
   for (const std::string_view suffix : {"", "-wal", "-shm", "-journal"}) {
-    const Status removed = system.Unlink(JoinPath(directory, kIndexName) + std::string(suffix));
+    Status removed = system.Unlink(JoinPath(directory, kIndexName) + std::string(suffix));
     if (!removed && removed.error().code != ErrorCode::kNotFound) return removed;
   }
   return {};
