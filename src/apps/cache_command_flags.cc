@@ -2,18 +2,13 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/cache_command.h"
-#include "apps/cache_report.h"
 #include "apps/commands.h"
+#include "apps/flag_checks.h"
 
 namespace minke {
 namespace {
 
 constexpr int64_t kListLinesMax = int64_t{1} << 40;
-
-std::string CheckSize(const std::string& text) {
-  const Result<int64_t> bytes = ParseByteSize(text, "a size");
-  return bytes ? std::string() : bytes.error().message;
-}
 
 // A command of minke cache with what all of them take.
 CLI::App* AddAction(CLI::App& cache, CacheCommandFlags* flags, CacheAction action, const char* name,
@@ -33,7 +28,7 @@ void AddTenant(CLI::App* command, CacheCommandFlags* flags, const char* help) {
 }
 
 void AddSize(CLI::App* command, const char* name, std::string* value, const char* help) {
-  command->add_option(name, *value, help)->type_name("SIZE")->check(CheckSize);
+  command->add_option(name, *value, help)->type_name("SIZE")->check(CheckByteSize);
 }
 
 void AddLooking(CLI::App& cache, CacheCommandFlags* flags) {

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "apps/cache_report.h"
 #include "apps/commands.h"
 #include "apps/flag_checks.h"
 #include "prefix_cache/eviction.h"
@@ -19,11 +18,6 @@ constexpr double kPrefillTokensPerSecondMax = 1e12;
 std::string CheckCapacity(const std::string& text) {
   const Result<Capacity> capacity = ParseCapacity(text);
   return capacity ? std::string() : capacity.error().message;
-}
-
-std::string CheckBytes(const std::string& text) {
-  const Result<int64_t> bytes = ParseByteSize(text, "a size");
-  return bytes ? std::string() : bytes.error().message;
 }
 
 }  // namespace
@@ -50,7 +44,7 @@ void AddCacheIdentityFlags(CLI::App& command, CacheFlags* flags) {
 
 void AddCacheFlags(CLI::App& command, CacheFlags* flags) {
   const auto size = [&](const char* name, std::string* value, const char* help) {
-    command.add_option(name, *value, help)->type_name("SIZE")->check(CheckBytes)->group("Cache");
+    command.add_option(name, *value, help)->type_name("SIZE")->check(CheckByteSize)->group("Cache");
   };
   AddCacheIdentityFlags(command, flags);
   size("--kv-ram", &flags->kv_ram,

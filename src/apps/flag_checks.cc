@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "apps/cache_report.h"
+
 namespace minke {
 
 std::function<std::string(const std::string&)> NumberIn(double low, double high) {
@@ -15,6 +17,11 @@ std::function<std::string(const std::string&)> NumberIn(double low, double high)
                   : fmt::format("must be a number from {:g} to {:g}, found \"{}\"", low, high,
                                 text.substr(0, 40));
   };
+}
+
+std::string CheckByteSize(const std::string& text) {
+  const Result<int64_t> bytes = ParseByteSize(text, "a size");
+  return bytes ? std::string() : bytes.error().message;
 }
 
 std::function<std::string(const std::string&)> NotEmpty(const std::string& what) {

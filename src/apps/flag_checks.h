@@ -8,6 +8,8 @@ namespace minke {
 
 // A number between low and high; not one of the values that are none, which CLI::Range lets by.
 std::function<std::string(const std::string&)> NumberIn(double low, double high);
+// A size such as 8GiB.
+std::string CheckByteSize(const std::string& text);
 // Any text but an empty one, such as an unset variable of a shell gives.
 std::function<std::string(const std::string&)> NotEmpty(const std::string& what);
 

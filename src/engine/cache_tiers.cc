@@ -86,17 +86,17 @@ Status Engine::Impl::OpenCache() {
 }
 
 bool Engine::Impl::MakeRoom(int64_t bytes, const Session::Impl* running) {
-  const auto room = [&] {
+  const auto has_room = [&] {
+    if (cache != nullptr) return cache->MakeRoom(bytes);
     const BlockPoolUsage usage = rows->usage();
     return usage.budget_bytes - usage.used_bytes - usage.reserved_bytes >= bytes;
   };
   if (bytes > info.cache_ram_bytes) return false;
-  if (cache != nullptr ? cache->MakeRoom(bytes) : room()) return true;
-  const std::vector<Session::Impl*> oldest_first = sessions;
-  for (Session::Impl* session : oldest_first) {
+  if (has_room()) return true;
+  for (Session::Impl* session : sessions) {
     if (session == running || session->state == nullptr) continue;
     session->Drop();
-    if (cache != nullptr ? cache->MakeRoom(bytes) : room()) return true;
+    if (has_room()) return true;
   }
   return false;
 }

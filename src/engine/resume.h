@@ -27,7 +27,8 @@ struct ResumePlan {
 ResumePlan PlanResume(PrefillMode mode, int64_t prompt_tokens, int64_t block_tokens,
                       int64_t snapshot_tokens, int64_t window);
 
-// disk_blocks of the block_tokens, and snapshot_tier, as the cache found them.
+// ram_block_tokens: of the known full blocks, those in memory; snapshot_tier, reason and
+// first_difference: as the cache found them.
 CacheUse ReportOf(const ResumePlan& plan, int64_t prompt_tokens, int64_t ram_block_tokens,
                   CacheTier snapshot_tier, MissReason reason, int64_t first_difference);
 

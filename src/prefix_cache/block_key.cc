@@ -21,11 +21,17 @@ void Update(void* context, const void* bytes, size_t size) {
   CHECK(EVP_DigestUpdate(Context(context), bytes, size) == 1);
 }
 
-void AddExtras(KeyHasher& hasher, std::span<const ExtraInput> extras, int64_t start) {
+// What hangs below `parent` in a chain.
+CacheKey LinkKey(std::string_view purpose, const CacheKey& parent, std::span<const int32_t> tokens,
+                 std::span<const ExtraInput> extras, int64_t start) {
+  KeyHasher hasher(purpose);
+  hasher.Add("parent", parent);
+  hasher.Add("tokens", tokens);
   for (const ExtraInput& extra : extras) {
     hasher.Add("extra position", extra.position - start);
     hasher.Add("extra content", extra.content);
   }
+  return hasher.Finish();
 }
 
 }  // namespace
@@ -116,20 +122,12 @@ CacheKey RootKey(const CacheKey& fingerprint, const CacheKey& tenant) {
 
 CacheKey BlockKey(const CacheKey& parent, std::span<const int32_t> tokens,
                   std::span<const ExtraInput> extras, int64_t start) {
-  KeyHasher hasher("block");
-  hasher.Add("parent", parent);
-  hasher.Add("tokens", tokens);
-  AddExtras(hasher, extras, start);
-  return hasher.Finish();
+  return LinkKey("block", parent, tokens, extras, start);
 }
 
 CacheKey SnapshotKey(const CacheKey& parent, std::span<const int32_t> tail,
                      std::span<const ExtraInput> extras, int64_t start) {
-  KeyHasher hasher("snapshot");
-  hasher.Add("parent", parent);
-  hasher.Add("tokens", tail);
-  AddExtras(hasher, extras, start);
-  return hasher.Finish();
+  return LinkKey("snapshot", parent, tail, extras, start);
 }
 
 CacheKey ContentKey(std::span<const int32_t> tokens) {
