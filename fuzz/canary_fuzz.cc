@@ -15,7 +15,7 @@ constexpr size_t kHoardBytes = size_t{70} << 20;  // above the limit that ./test
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   if (input.starts_with("crash")) std::abort();
-  if (input == "hoard") {
+  if (input == "hoard all the memory") {
     const std::vector<char> hoard(kHoardBytes);
     volatile char last = hoard.back();  // or else the allocation is optimised away
     return last;

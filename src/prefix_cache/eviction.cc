@@ -218,6 +218,7 @@ Result<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(std::string_view name
 
 std::vector<std::string> EvictionPolicyNames() {
   std::vector<std::string> names;
+  names.reserve(std::size(kPolicyRules));
   for (const PolicyRule& rule : kPolicyRules) names.emplace_back(rule.name);
   return names;
 }

@@ -94,7 +94,7 @@ Status StoreWriter::EvictInTransaction(int64_t bytes, bool snapshots_only,
           TRY(snapshots_only ? index_->OldestSnapshots(limit) : index_->OldestLeaves(limit));
       until_us =
           rows.size() < limit ? std::numeric_limits<int64_t>::max() : rows.back().last_used_us;
-      for (IndexRow& row : rows) candidates.insert(std::move(row));
+      candidates.insert(rows.begin(), rows.end());
       if (candidates.empty()) return {};
     }
     const IndexRow candidate = *candidates.begin();
@@ -120,9 +120,9 @@ Result<bool> StoreWriter::MayEvict(const IndexRow& candidate) {
 
 // The block before a victim may have become the end of its chain.
 Status StoreWriter::OfferParent(const IndexRow& victim, int64_t newest_us) {
-  std::optional<IndexRow> parent = TRY(index_->Find(victim.parent, victim.fingerprint));
+  const std::optional<IndexRow> parent = TRY(index_->Find(victim.parent, victim.fingerprint));
   if (!parent || parent->last_used_us > newest_us) return {};
-  if (!TRY(index_->HasChildren(parent->key))) leaves_.insert(std::move(*parent));
+  if (!TRY(index_->HasChildren(parent->key))) leaves_.insert(*parent);
   return {};
 }
 

@@ -44,7 +44,7 @@ Result<std::optional<IndexRow>> StoreIndex::Find(const CacheKey& key, const Cach
   auto rows = TRY(database_->Rows(
       "SELECT " MINKE_COLUMNS " FROM records WHERE key = ? AND fingerprint = ?", key, id));
   if (rows.empty()) return std::nullopt;
-  return std::move(rows.front());
+  return rows.front();
 }
 
 Result<std::vector<IndexRow>> StoreIndex::Children(const CacheKey& parent,

@@ -239,7 +239,7 @@ Status StoreWriter::ScanTail(int64_t number, int64_t begin, int64_t end) {
 
 Status StoreWriter::PublishFound(std::vector<IndexRow>* rows) {
   int64_t recovered = 0;
-  const Status done = index_->Transaction(false, [&]() -> Status {
+  Status done = index_->Transaction(false, [&]() -> Status {
     for (const IndexRow& row : *rows) {
       if (TRY(PublishRow(row))) ++recovered;
     }

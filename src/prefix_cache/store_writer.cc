@@ -257,6 +257,7 @@ Status StoreWriter::RemoveDamaged(const IndexRow& row) {
 Status StoreWriter::RemoveRows(const std::vector<IndexRow>& rows) {
   TRY_STATUS(WithdrawRows(rows));
   std::vector<PendingErasure> erasures;
+  erasures.reserve(rows.size());
   for (const IndexRow& row : rows) {
     erasures.push_back({.segment = row.segment, .offset = row.offset});
   }
