@@ -1,0 +1,105 @@
+// The model of architecture.md as a differentiable function in float32, over whole rows
+// [B, T]. Parameter names are those of the checkpoint's catalogue (model/weights.h), so that
+// exporting is writing them down.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "model/config.h"
+#include "train/row.h"
+
+namespace minke::train {
+
+// Which rule updates a parameter.
+enum class ParameterGroup {
+  kMuon,         // matrices [out, in], or stacks of them [n, out, in]
+  kAdam,         // vectors, gates, hyper-connections, index weights
+  kEmbedding,    // embed and head
+  kEngramTable,  // Engram rows
+  kBias,         // the router's balancing bias: no gradient, see UpdateRouterBias()
+};
+
+struct Parameter {
+  std::string name;     // of the catalogue; of a stack of experts: that of expert 0, see `stacked`
+  torch::Tensor value;  // float32, contiguous
+  ParameterGroup group = ParameterGroup::kMuon;
+  bool structured = false;  // holds structure from the initialisation: learns slowly at first
+  bool stacked = false;     // [experts, out, in]: "layers.L.ffn.experts.*.w1.weight"
+};
+
+// How compressed rows are stored, for the comparison of cache precisions.
+enum class RowPrecision { kFloat, kBf16, kQ4K, kHarsh };
+
+// What is rounded in the forward pass; gradients pass straight through.
+struct Quantization {
+  RowPrecision rows = RowPrecision::kFloat;
+  bool index = false;        // Q4I on index keys and indexer queries
+  bool window = false;       // Q8 on window rows
+  bool activations = false;  // Q8 on the input of FP8 and FP4 products
+  bool weights = false;      // FP8 and FP4 weights on their stored grid, BF16 for the rest
+  static Quantization None() { return {}; }
+  static Quantization All() { return {RowPrecision::kQ4K, true, true, true, true}; }
+};
+
+struct ForwardOptions {
+  bool sparse = false;              // the index_topk best rows; else every visible row
+  bool pool = false;                // Reindex layers inside the candidate pool
+  Quantization quantization;
+  bool distill = false;             // compute the indexers' KL loss
+  bool mask_compressed = false;     // control: attention sees window and sink only
+  bool engram = true;               // control: off leaves the Engram's contribution out
+  // [B] or empty: query positions from which the decoder runs on a truncated window, as after a
+  // replay prefill (6.2, V3); -1: exact.
+  std::vector<int64_t> decoder_from;
+};
+
+// Fractions over the supervised positions of a forward pass, for the progress line and the tests.
+struct IndexQuality {
+  double top1_recall = 0;  // the row with most attention is among the selected ones
+  double mass_recall = 0;  // attention mass on the selected rows
+  double pool_recall = 0;  // the row with most attention is in the candidate pool
+};
+
+struct ForwardResult {
+  torch::Tensor hidden;        // [B, T, hidden_size], after the final norm
+  torch::Tensor index_loss;    // scalar; undefined unless distill
+  torch::Tensor expert_loads;  // [layers, experts] float64 counts of this pass, no gradient
+  std::vector<IndexQuality> index_quality;  // per index source; only with distill
+};
+
+class Model {
+ public:
+  // Plain and structured initialisation, from one seed. `engram_token_map`: token id -> compressed
+  // id, empty without Engram.
+  static Result<std::unique_ptr<Model>> Create(const ModelConfig& config,
+                                               std::vector<int32_t> engram_token_map,
+                                               uint64_t seed);
+  // Takes the parameters of a released-format checkpoint directory.
+  Status Load(const std::string& model_dir);
+
+  // A second model over the same parameter memory with gradients of its own, for a replica.
+  std::unique_ptr<Model> Replica() const;
+
+  const ModelConfig& config() const;
+  std::vector<Parameter>& parameters();  // in the catalogue's order
+
+  // ids: int64 [B, T].
+  ForwardResult Forward(const torch::Tensor& ids, const ForwardOptions& options) const;
+  // hidden [n, hidden_size] -> logits [n, vocab_size].
+  torch::Tensor Logits(const torch::Tensor& hidden) const;
+
+  // bias += rate * sign(mean load - load), per layer (architecture.md 7).
+  void UpdateRouterBias(const torch::Tensor& expert_loads, double rate);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace minke::train
