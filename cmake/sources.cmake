@@ -15,6 +15,9 @@ minke_library(text
     compressed_vocabulary.cc request_fields.cc chat_tools.cc chat_request.cc prompt_writer.cc
     chat_encoding.cc output_parser.cc
   DEPS minke_core PkgConfig::PCRE2 PkgConfig::UTF8PROC)
+minke_library(recall
+  SOURCES words.cc facts.cc filler.cc recall_case.cc
+  DEPS minke_core minke_text)
 minke_library(model
   SOURCES config.cc weights.cc state.cc snapshot.cc forward.cc hyper_connections.cc window_kv.cc
     compressor.cc indexer.cc attention.cc moe.cc engram.cc engram_hash.cc linear.cc rope_tables.cc

@@ -50,6 +50,11 @@ Result<std::unique_ptr<BlockStore>> OpenStore(const CacheCommandFlags& flags) {
                             "written to.",
                             flags.kv_disk));
   }
+  if (flags.action == CacheAction::kImport && !FileExists(flags.file)) {
+    return Fail(
+        ErrorCode::kNotFound,
+        fmt::format("There is no file {} to import. `minke cache export` writes one.", flags.file));
+  }
   StoreOptions options;
   options.directory = flags.kv_disk;
   options.read_only = OnlyLooks(flags);

@@ -31,17 +31,6 @@ class Descriptor {
   int fd_;
 };
 
-// strerror() shares a buffer between threads; this does not.
-std::string ErrnoText(int error) {
-  return std::generic_category().message(error);
-}
-
-tl::unexpected<Error> IoFailure(const char* action, const std::string& path, int error) {
-  const ErrorCode code =
-      error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo;
-  return Fail(code, fmt::format("cannot {} {}: {}", action, path, ErrnoText(error)));
-}
-
 int OpenForReading(const std::string& path) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files.
   return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -70,6 +59,14 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& pat
 }
 
 }  // namespace
+
+tl::unexpected<Error> IoFailure(std::string_view action, const std::string& path, int error) {
+  const ErrorCode code =
+      error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo;
+  // strerror() shares a buffer between threads; this does not.
+  return Fail(
+      code, fmt::format("cannot {} {}: {}", action, path, std::generic_category().message(error)));
+}
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {
   const Descriptor fd(OpenForReading(path));

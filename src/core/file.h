@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/result.h"
 
@@ -30,6 +31,10 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
+
+// The error of a failed system call: "cannot open FILE: No such file or directory". `error` is
+// errno; ENOENT and ENOTDIR make it kNotFound, all else kIo.
+tl::unexpected<Error> IoFailure(std::string_view action, const std::string& path, int error);
 
 // The whole of a regular file; larger than limit_bytes is an error that names both.
 Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes);

@@ -15,8 +15,9 @@
 #include <cstdlib>
 #include <memory>
 #include <string_view>
-#include <system_error>
 #include <utility>
+
+#include "core/file.h"
 
 namespace minke {
 
@@ -24,13 +25,6 @@ namespace {
 
 constexpr int64_t kStatBlockBytes = 512;  // the unit of st_blocks, whatever the file system's is
 constexpr size_t kPartsPerCall = 256;     // of one preadv() or pwritev(); IOV_MAX is 1024
-
-tl::unexpected<Error> IoFailure(std::string_view action, const std::string& path, int error) {
-  const ErrorCode code =
-      error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo;
-  return Fail(
-      code, fmt::format("cannot {} {}: {}", action, path, std::generic_category().message(error)));
-}
 
 // Skips `done` bytes of the parts and gathers what is left, as much as one call may take.
 template <typename Part>

@@ -92,18 +92,10 @@ std::string CompressedVocabularyKey(std::string_view text) {
   return points.empty() ? std::string(text) : ToUtf8(points);
 }
 
-Result<std::vector<int32_t>> BuildCompressedVocabulary(const Tokenizer& tokenizer,
-                                                       int64_t vocab_size, int64_t expected_size) {
-  if (tokenizer.vocab_size() != vocab_size) {
-    return Fail(
-        fmt::format("The tokenizer has {} tokens, but the model's vocab_size is {}: "
-                    "tokenizer.json and config.json do not belong together.",
-                    tokenizer.vocab_size(), vocab_size));
-  }
+std::vector<int32_t> CompressVocabulary(const Tokenizer& tokenizer) {
   std::vector<int32_t> compressed;
-  compressed.reserve(static_cast<size_t>(vocab_size));
   std::unordered_map<std::string, int32_t> class_of_key;
-  for (int32_t id = 0; id < vocab_size; ++id) {
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::string text = LossyUtf8(tokenizer.TokenBytes(id));
     // A token that holds part of a character has no text to compare: its spelling tells it apart.
     const bool partial = text.find(kReplacementCharacter) != std::string::npos;
@@ -112,12 +104,26 @@ Result<std::vector<int32_t>> BuildCompressedVocabulary(const Tokenizer& tokenize
     const auto next = static_cast<int32_t>(class_of_key.size());
     compressed.push_back(class_of_key.emplace(std::move(key), next).first->second);
   }
-  if (static_cast<int64_t>(class_of_key.size()) != expected_size) {
+  return compressed;
+}
+
+Result<std::vector<int32_t>> BuildCompressedVocabulary(const Tokenizer& tokenizer,
+                                                       int64_t vocab_size, int64_t expected_size) {
+  if (tokenizer.vocab_size() != vocab_size) {
+    return Fail(
+        fmt::format("The tokenizer has {} tokens, but the model's vocab_size is {}: "
+                    "tokenizer.json and config.json do not belong together.",
+                    tokenizer.vocab_size(), vocab_size));
+  }
+  std::vector<int32_t> compressed = CompressVocabulary(tokenizer);
+  const auto largest = std::max_element(compressed.begin(), compressed.end());
+  const int64_t classes = largest == compressed.end() ? 0 : *largest + 1;
+  if (classes != expected_size) {
     return Fail(
         fmt::format("The tokenizer's {} tokens make {} classes for Engram, but the model "
                     "was trained with {}: every row it looks up would be wrong. Use the "
                     "tokenizer.json that belongs to the model.",
-                    vocab_size, class_of_key.size(), expected_size));
+                    vocab_size, classes, expected_size));
   }
   return compressed;
 }

@@ -18,6 +18,10 @@ namespace minke {
 Result<std::vector<int32_t>> BuildCompressedVocabulary(const Tokenizer& tokenizer,
                                                        int64_t vocab_size, int64_t expected_size);
 
+// The same for a model that is being made: nothing is expected, and the number of classes is one
+// more than the largest of them.
+std::vector<int32_t> CompressVocabulary(const Tokenizer& tokenizer);
+
 // The text under which a token's decoded text (valid UTF-8) is filed: NFKC, NFD, without
 // combining marks, in lower case, runs of blanks made one, stripped; the text itself if nothing is
 // left of it.

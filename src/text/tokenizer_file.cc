@@ -315,6 +315,14 @@ Result<TokenizerFile> ParseTokenizerFile(std::string_view json, std::string_view
   return FileReader(root, what).Read();
 }
 
+std::string ByteSpelling(std::string_view bytes) {
+  static const std::array<uint32_t, 256> kCharacters = ByteCharacters();
+  std::string spelling;
+  for (const char byte : bytes)
+    AppendUtf8(kCharacters[static_cast<unsigned char>(byte)], &spelling);
+  return spelling;
+}
+
 std::string SpelledBytes(std::string_view spelling) {
   static const std::array<int, kAlphabetEnd> kBytes = CharacterBytes();
   std::string bytes;

@@ -28,5 +28,7 @@ Result<TokenizerFile> ParseTokenizerFile(std::string_view json, std::string_view
 // The bytes behind a spelling: each character of the byte-level alphabet is one byte; a spelling
 // with any other character stands for itself, as in the Hugging Face decoder.
 std::string SpelledBytes(std::string_view spelling);
+// The spelling of bytes in that alphabet.
+std::string ByteSpelling(std::string_view bytes);
 
 }  // namespace minke

@@ -302,6 +302,9 @@ TEST_F(CacheCommand, WhatCannotBeIsSaid) {
       RunMinke({"cache", "import", folder.Path("no.seg"), "--kv-disk", directory});
   EXPECT_EQ(import.exit_code, 1);
   EXPECT_NE(import.err.find("no.seg"), std::string::npos) << import.err;
+  const std::string fresh = folder.Path("fresh");
+  EXPECT_EQ(RunMinke({"cache", "import", folder.Path("no.seg"), "--kv-disk", fresh}).exit_code, 1);
+  EXPECT_FALSE(std::filesystem::exists(fresh)) << "made for a file that is not there";
 }
 
 TEST(CacheHelp, EveryActionTeaches) {
