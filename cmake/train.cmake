@@ -1,0 +1,63 @@
+# The trainer (src/train), built with -DMINKE_TRAIN=ON from libtorch and OpenBLAS of the system.
+# libtorch's own CMake package asks for much that a user of the library does not need, hence the
+# plain look-up.
+find_path(TORCH_INCLUDE_DIR torch/csrc/api/include/torch/torch.h REQUIRED)
+foreach(library torch torch_cpu c10)
+  find_library(MINKE_${library}_LIBRARY ${library} REQUIRED)
+endforeach()
+find_path(OPENBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas-pthread x86_64-linux-gnu REQUIRED)
+find_library(OPENBLAS_LIBRARY openblas REQUIRED)
+
+add_library(minke_torch INTERFACE)
+target_include_directories(minke_torch SYSTEM INTERFACE
+  ${TORCH_INCLUDE_DIR} ${TORCH_INCLUDE_DIR}/torch/csrc/api/include)
+target_link_libraries(minke_torch INTERFACE
+  ${MINKE_torch_LIBRARY} ${MINKE_torch_cpu_LIBRARY} ${MINKE_c10_LIBRARY})
+add_library(minke_openblas INTERFACE)
+target_include_directories(minke_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE_DIR})
+target_link_libraries(minke_openblas INTERFACE ${OPENBLAS_LIBRARY})
+
+# torch/torch.h takes the compiler 30 s: every target that includes it links this and calls
+# target_precompile_headers(TARGET REUSE_FROM minke_train_headers).
+add_library(minke_train_headers OBJECT src/train/torch_header.cc)
+target_include_directories(minke_train_headers PRIVATE src)
+target_link_libraries(minke_train_headers PRIVATE minke_options minke_torch)
+target_precompile_headers(minke_train_headers PRIVATE
+  <torch/torch.h> <string> <vector> <memory> <unordered_map>)
+# -O3 and OpenMP's simd pragmas (no threads) make the fused loops vector code. Through a
+# precompiled header g++ 12 warns of inlined standard classes, for nothing.
+set(MINKE_TRAIN_FLAGS -O3 -fopenmp-simd -Wno-unknown-pragmas -Wno-array-bounds -Wno-restrict
+  -Wno-stringop-overflow -Wno-stringop-overread -Wno-maybe-uninitialized)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  list(APPEND MINKE_TRAIN_FLAGS -fpch-preprocess)
+endif()
+target_compile_options(minke_train_headers PRIVATE ${MINKE_TRAIN_FLAGS})
+
+# The part of the trainer that knows no libtorch.
+minke_library(train
+  SOURCES weight_encoder.cc tokenizer_trainer.cc
+  DEPS minke_core minke_text minke_recall)
+
+# The model as a differentiable function.
+add_library(minke_train_model STATIC
+  src/train/gemm.cc)
+target_include_directories(minke_train_model PUBLIC src)
+target_compile_options(minke_train_model PRIVATE ${MINKE_TRAIN_FLAGS})
+target_link_libraries(minke_train_model
+  PUBLIC minke_train minke_core minke_kernels minke_checkpoint minke_text minke_model minke_torch
+    minke_openblas
+  PRIVATE minke_options)
+target_precompile_headers(minke_train_model REUSE_FROM minke_train_headers)
+
+# The loop around the model: optimizer, stages, state, export.
+add_library(minke_train_loop STATIC
+  src/train/adamw.cc src/train/blas_check.cc src/train/digest.cc src/train/loss.cc
+  src/train/muon.cc src/train/optimizer.cc src/train/replicas.cc src/train/row_source.cc
+  src/train/stage_config.cc src/train/trainer.cc src/train/training_state.cc)
+target_include_directories(minke_train_loop PUBLIC src)
+target_compile_options(minke_train_loop PRIVATE ${MINKE_TRAIN_FLAGS})
+# The square root of AdamW in vectors needs to know that nobody reads errno.
+set_source_files_properties(src/train/adamw.cc PROPERTIES COMPILE_OPTIONS -fno-math-errno)
+target_link_libraries(minke_train_loop
+  PUBLIC minke_train_model PkgConfig::XXHASH ${CMAKE_DL_LIBS} PRIVATE minke_options)
+target_precompile_headers(minke_train_loop REUSE_FROM minke_train_headers)
