@@ -23,7 +23,7 @@ add_library(minke_train_headers OBJECT src/train/torch_header.cc)
 target_include_directories(minke_train_headers PRIVATE src)
 target_link_libraries(minke_train_headers PRIVATE minke_options minke_torch)
 target_precompile_headers(minke_train_headers PRIVATE
-  <torch/torch.h> <string> <vector> <memory> <unordered_map>)
+  ${CMAKE_SOURCE_DIR}/src/train/torch.h <string> <vector> <memory> <unordered_map>)
 # -O3 and OpenMP's simd pragmas (no threads) make the fused loops vector code. Through a
 # precompiled header g++ 12 warns of inlined standard classes, for nothing.
 set(MINKE_TRAIN_FLAGS -O3 -fopenmp-simd -Wno-unknown-pragmas -Wno-array-bounds -Wno-restrict
@@ -35,7 +35,8 @@ target_compile_options(minke_train_headers PRIVATE ${MINKE_TRAIN_FLAGS})
 
 # The part of the trainer that knows no libtorch.
 minke_library(train
-  SOURCES weight_encoder.cc tokenizer_trainer.cc
+  SOURCES weight_encoder.cc text_extraction.cc text_cleaning.cc corpus.cc tokenizer_trainer.cc
+    row_generator.cc
   DEPS minke_core minke_text minke_recall)
 
 # The model as a differentiable function.
@@ -51,9 +52,11 @@ target_precompile_headers(minke_train_model REUSE_FROM minke_train_headers)
 
 # The loop around the model: optimizer, stages, state, export.
 add_library(minke_train_loop STATIC
-  src/train/adamw.cc src/train/blas_check.cc src/train/digest.cc src/train/loss.cc
-  src/train/muon.cc src/train/optimizer.cc src/train/replicas.cc src/train/row_source.cc
-  src/train/stage_config.cc src/train/trainer.cc src/train/training_state.cc)
+  src/train/adamw.cc src/train/blas_check.cc src/train/digest.cc src/train/evaluation.cc
+  src/train/export.cc src/train/generated_rows.cc src/train/loss.cc src/train/model_folder.cc
+  src/train/muon.cc src/train/optimizer.cc src/train/recall_probe.cc src/train/replicas.cc
+  src/train/row_source.cc src/train/stage_config.cc src/train/trainer.cc
+  src/train/training_state.cc)
 target_include_directories(minke_train_loop PUBLIC src)
 target_compile_options(minke_train_loop PRIVATE ${MINKE_TRAIN_FLAGS})
 # The square root of AdamW in vectors needs to know that nobody reads errno.
@@ -61,3 +64,13 @@ set_source_files_properties(src/train/adamw.cc PROPERTIES COMPILE_OPTIONS -fno-m
 target_link_libraries(minke_train_loop
   PUBLIC minke_train_model PkgConfig::XXHASH ${CMAKE_DL_LIBS} PRIVATE minke_options)
 target_precompile_headers(minke_train_loop REUSE_FROM minke_train_headers)
+
+add_executable(minke-train
+  src/apps/interrupts.cc src/apps/train/main.cc src/apps/train/progress.cc
+  src/apps/train/run_command.cc src/apps/train/export_command.cc
+  src/apps/train/evaluate_command.cc src/apps/train/data_commands.cc)
+target_compile_definitions(minke-train PRIVATE MINKE_VERSION="${PROJECT_VERSION}")
+target_compile_options(minke-train PRIVATE ${MINKE_TRAIN_FLAGS} -O1)
+target_link_libraries(minke-train PRIVATE minke_train_loop minke_recall minke_options)
+target_precompile_headers(minke-train REUSE_FROM minke_train_headers)
+set_target_properties(minke-train PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})

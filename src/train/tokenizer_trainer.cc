@@ -6,14 +6,19 @@
 #include <array>
 #include <map>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
+#include "core/file.h"
 #include "core/json.h"
 #include "recall/facts.h"
+#include "recall/filler.h"
+#include "text/compressed_vocabulary.h"
 #include "text/control_tokens.h"
 #include "text/tokenizer_file.h"
 #include "text/tokenizer_splitter.h"
+#include "train/corpus.h"
 
 namespace minke::train {
 
@@ -299,6 +304,33 @@ Result<std::string> TrainTokenizer(const std::vector<std::string_view>& texts,
                             options.vocab_size));
   }
   return DumpJson(TokenizerJson(merger, options.vocab_size), JsonStyle::kPretty) + "\n";
+}
+
+Result<TokenizerReport> MakeTokenizer(const std::string& corpus_dir, const std::string& out_dir,
+                                      int64_t vocab_size) {
+  constexpr int64_t kRecallLines = 3'000;  // groups of lines; about 3 % of the corpus
+  constexpr uint64_t kRecallSeed = 1;
+  const std::string text =
+      TRY(ReadFile(JoinPath(corpus_dir, std::string(kCorpusTextFile)), kFillerBytesMax));
+  const std::string held_out =
+      TRY(ReadFile(JoinPath(corpus_dir, std::string(kHeldOutTextFile)), kFillerBytesMax));
+  const std::string lines = RecallLines(kRecallLines, kRecallSeed);
+  TokenizerTrainingOptions options;
+  options.vocab_size = vocab_size;
+  options.required_pieces = RecallPieces();
+  const std::string json = TRY(TrainTokenizer({text, lines}, options));
+  const Tokenizer tokenizer = TRY(Tokenizer::Parse(json, "the new tokenizer.json"));
+  const std::string config = TokenizerConfigText();
+  TRY_STATUS(WriteFile(JoinPath(out_dir, "tokenizer.json"), std::as_bytes(std::span(json))));
+  TRY_STATUS(
+      WriteFile(JoinPath(out_dir, "tokenizer_config.json"), std::as_bytes(std::span(config))));
+  TokenizerReport report;
+  report.vocab_size = tokenizer.vocab_size();
+  const std::vector<int32_t> classes = CompressVocabulary(tokenizer);
+  report.compressed_vocab_size = *std::max_element(classes.begin(), classes.end()) + 1;
+  const auto tokens = static_cast<double>(tokenizer.EncodePlain(held_out).size());
+  report.bytes_per_token = tokens > 0 ? static_cast<double>(held_out.size()) / tokens : 0;
+  return report;
 }
 
 std::vector<std::string> RecallPieces() {

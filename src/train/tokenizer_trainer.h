@@ -27,6 +27,17 @@ struct TokenizerTrainingOptions {
 Result<std::string> TrainTokenizer(const std::vector<std::string_view>& texts,
                                    const TokenizerTrainingOptions& options);
 
+struct TokenizerReport {
+  int64_t vocab_size = 0;
+  int64_t compressed_vocab_size = 0;  // engram_compressed_vocab_size of the model's config.json
+  double bytes_per_token = 0;         // of the held-out text
+};
+
+// Trains on the corpus in `corpus_dir` and on lines of facts, and writes tokenizer.json and
+// tokenizer_config.json to `out_dir`, which must exist.
+Result<TokenizerReport> MakeTokenizer(const std::string& corpus_dir, const std::string& out_dir,
+                                      int64_t vocab_size);
+
 // Key nouns and attributes with the blank before them.
 std::vector<std::string> RecallPieces();
 // Lines of facts, questions and answers, so that their words are counted too.
