@@ -13,6 +13,9 @@
 
 namespace minke::testing {
 
+// Tokens read after a restore: a pair and a half, twice.
+inline constexpr int64_t kContinued = 5;
+
 inline bool SameBits(View<const float> a, View<const float> b) {
   if (a.rows != b.rows || a.cols != b.cols) return false;
   for (int64_t row = 0; row < a.rows; ++row) {

@@ -31,7 +31,7 @@ class Equivalence : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(Equivalence, AnyChunkSize) {
-  for (int64_t chunk : {1, 2, 3, 7, 64, 128}) {
+  for (int64_t chunk : Values({1, 2, 3, 7, 64, 128}, {7, 128})) {
     const Matrix<float> cut = RunTokens(*model_, tokens_, {.chunk = chunk});
     EXPECT_TRUE(SameBits(cut.view(), whole_.view())) << "chunk " << chunk;
   }
@@ -39,7 +39,7 @@ TEST_P(Equivalence, AnyChunkSize) {
 
 TEST_P(Equivalence, DecodeIsPrefill) {
   const int64_t window = model_->config().sliding_window;
-  for (int64_t from : {int64_t{1}, window - 1, window, window + 1, int64_t{60}}) {
+  for (int64_t from : Values({1, window - 1, window, window + 1, 60}, {1, window + 1})) {
     if (from >= static_cast<int64_t>(tokens_.size())) continue;
     const Matrix<float> cut = RunTokens(*model_, tokens_, {.chunk = 0, .decode_from = from});
     EXPECT_TRUE(SameBits(cut.view(), whole_.view())) << "decode from " << from;
@@ -47,7 +47,8 @@ TEST_P(Equivalence, DecodeIsPrefill) {
 }
 
 TEST_P(Equivalence, AnyThreadCount) {
-  for (int threads : {2, 5}) {
+  for (int64_t count : Values({2, 5}, {5})) {
+    const auto threads = static_cast<int>(count);
     const Matrix<float> usual =
         RunTokens(*model_, tokens_, {.chunk = 7, .decode_from = -1, .threads = threads});
     EXPECT_TRUE(SameBits(usual.view(), whole_.view())) << threads << " threads, chunk 7";
@@ -59,7 +60,7 @@ TEST_P(Equivalence, AnyThreadCount) {
 }
 
 TEST_P(Equivalence, APrefixHasTheSameRows) {
-  for (int64_t length : {1, 2, 31, 33, 65, 127, 129}) {
+  for (int64_t length : Values({1, 2, 31, 33, 65, 127, 129}, {2, 33, 129})) {
     if (length > static_cast<int64_t>(tokens_.size())) continue;
     const Matrix<float> part =
         RunTokens(*model_, std::span(tokens_).first(static_cast<size_t>(length)));
