@@ -53,3 +53,8 @@ if(MINKE_SANITIZE MATCHES undefined)
   set_source_files_properties(src/apps/flags.cc src/apps/cache_flags.cc PROPERTIES
     COMPILE_OPTIONS -fno-sanitize=undefined)
 endif()
+
+# Highway includes each of these files once per instruction set, under a name of its own.
+set_source_files_properties(src/kernels/matmul.cc src/kernels/weight_decoding.cc
+  src/kernels/sparse_attention.cc src/kernels/elementwise.cc src/kernels/quantize.cc
+  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

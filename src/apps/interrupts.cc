@@ -29,9 +29,10 @@ constexpr int kExitInterrupted = 128 + SIGINT;  // what shells report for a prog
 
 // Leaves without waiting for the running step, but not with a dim terminal.
 [[noreturn]] void ExitAtOnce() {
-  constexpr std::string_view kPlain = "\x1b[0m\n";
+  constexpr std::string_view kPlainAndNewline = "\x1b[0m\n";
   const bool terminal = isatty(STDOUT_FILENO) == 1;
-  const ssize_t written = terminal ? write(STDOUT_FILENO, kPlain.data(), kPlain.size()) : 0;
+  const ssize_t written =
+      terminal ? write(STDOUT_FILENO, kPlainAndNewline.data(), kPlainAndNewline.size()) : 0;
   static_cast<void>(written);  // there is nobody left to tell
   _exit(kExitInterrupted);
 }

@@ -23,7 +23,6 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kProgressAfter = std::chrono::seconds(1);
 constexpr auto kProgressEvery = std::chrono::milliseconds(100);
 constexpr int64_t kProgressBarColumns = 30;
-constexpr double kMicrosecondsPerSecond = 1e6;
 
 // Shown once the work has taken a second.
 class ProgressBar {

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kSnapshotMagic = 0x534b4e4d;  // "MNKS"
 constexpr uint32_t kSnapshotVersion = 1;         // part of the format
 
-size_t Index(int64_t value) {
+size_t Size(int64_t value) {
   return static_cast<size_t>(value);
 }
 
@@ -102,23 +102,23 @@ void SequenceState::WriteSnapshot(std::byte* out) const {
   for (size_t source = 0; source < layout_.ratios.size(); ++source) {
     const int64_t rows = tail / layout_.ratios[source];
     if (rows == 0) continue;
-    const std::byte* block = blocks_[Index(length_ / kBlockTokens)].bytes();
+    const std::byte* block = blocks_[Size(length_ / kBlockTokens)].bytes();
     cursor.Put(block + layout_.compressed_offset[source],
-               Index(rows * layout_.compressed_row_bytes));
-    cursor.Put(block + layout_.index_offset[source], Index(rows * layout_.index_row_bytes));
+               Size(rows * layout_.compressed_row_bytes));
+    cursor.Put(block + layout_.index_offset[source], Size(rows * layout_.index_row_bytes));
   }
   for (int64_t layer = 0; layer < layout_.layer_count; ++layer) {
     const int64_t begin = WindowBegin(layout_, layer, length_, encoder_begin_, decoder_begin_);
     for (int64_t position = begin; position < length_; ++position) {
-      cursor.Put(WindowRow(layer, position), Index(layout_.window_row_bytes));
+      cursor.Put(WindowRow(layer, position), Size(layout_.window_row_bytes));
     }
   }
   for (size_t source = 0; source < layout_.ratios.size(); ++source) {
-    const size_t values = Index(length_ % layout_.ratios[source] * layout_.head_dim);
+    const size_t values = Size(length_ % layout_.ratios[source] * layout_.head_dim);
     cursor.Put(pending_kv_[source].data(), values * sizeof(float));
     cursor.Put(pending_gate_[source].data(), values * sizeof(float));
   }
-  cursor.Put(history_.data(), Index(layout_.history_length) * sizeof(int32_t));
+  cursor.Put(history_.data(), Size(layout_.history_length) * sizeof(int32_t));
   CHECK(cursor.at == out + snapshot_bytes());
 }
 
@@ -165,8 +165,8 @@ Status SequenceState::AdoptSnapshotRows(std::span<const std::byte> snapshot,
   for (size_t source = 0; source < layout_.ratios.size(); ++source) {
     const int64_t rows = tail / layout_.ratios[source];
     cursor.Take(open.bytes() + layout_.compressed_offset[source],
-                Index(rows * layout_.compressed_row_bytes));
-    cursor.Take(open.bytes() + layout_.index_offset[source], Index(rows * layout_.index_row_bytes));
+                Size(rows * layout_.compressed_row_bytes));
+    cursor.Take(open.bytes() + layout_.index_offset[source], Size(rows * layout_.index_row_bytes));
   }
   full_blocks.push_back(std::move(open));
   AdoptRows(std::move(full_blocks), header.length);
@@ -189,16 +189,16 @@ Status SequenceState::RestoreSnapshot(std::span<const std::byte> snapshot,
   for (int64_t layer = 0; layer < layout_.layer_count; ++layer) {
     const int64_t begin = WindowBegin(layout_, layer, length_, encoder_begin_, decoder_begin_);
     for (int64_t position = begin; position < length_; ++position) {
-      cursor.Take(WindowRow(layer, position), Index(layout_.window_row_bytes));
+      cursor.Take(WindowRow(layer, position), Size(layout_.window_row_bytes));
     }
   }
   ClearPending();  // sizes the open groups for the new length
   for (size_t source = 0; source < layout_.ratios.size(); ++source) {
-    const size_t values = Index(length_ % layout_.ratios[source] * layout_.head_dim);
+    const size_t values = Size(length_ % layout_.ratios[source] * layout_.head_dim);
     cursor.Take(pending_kv_[source].data(), values * sizeof(float));
     cursor.Take(pending_gate_[source].data(), values * sizeof(float));
   }
-  cursor.Take(history_.data(), Index(layout_.history_length) * sizeof(int32_t));
+  cursor.Take(history_.data(), Size(layout_.history_length) * sizeof(int32_t));
   CHECK(cursor.at == snapshot.data() + snapshot.size());
   return {};
 }

@@ -46,6 +46,9 @@ constexpr int64_t RecordBytes(int64_t token_count, int64_t payload_bytes) {
   return (bytes + kRecordAlignBytes - 1) / kRecordAlignBytes * kRecordAlignBytes;
 }
 
+// What stands between the end of a record and the next one's place; never all of it.
+inline constexpr std::array<std::byte, kRecordAlignBytes> kRecordPadding = {};
+
 // Whether a record of these sizes may exist at all: tokens and positions fit its kind.
 bool PlausibleRecord(RecordKind kind, int64_t token_count, int64_t payload_bytes,
                      int64_t end_position);

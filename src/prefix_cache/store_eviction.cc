@@ -21,10 +21,6 @@ constexpr size_t kCandidatesMin = 64;            // looked for at once
 constexpr int64_t kCandidateShare = 64;          // or this part of all records
 constexpr size_t kZeroBytes = size_t{64} << 10;  // written at once
 
-int64_t BytesOf(const IndexRow& row) {
-  return RecordBytes(row.token_count, row.payload_bytes);
-}
-
 }  // namespace
 
 bool StoreWriter::OlderFirst::operator()(const IndexRow& a, const IndexRow& b) const {
@@ -70,7 +66,7 @@ Result<int64_t> StoreWriter::Evict(int64_t bytes, bool snapshots_only) {
   std::vector<PendingErasure> erasures;
   for (const IndexRow& row : victims) {
     Count(row, -1);
-    evicted += BytesOf(row);
+    evicted += RowBytes(row);
     erasures.push_back({.segment = row.segment, .offset = row.offset});
   }
   counters_.Add(&StoreStats::records_evicted, static_cast<int64_t>(victims.size()));
@@ -103,7 +99,7 @@ Status StoreWriter::EvictInTransaction(int64_t bytes, bool snapshots_only,
     TRY_STATUS(index_->Remove(candidate.segment, candidate.offset).map([](bool) {}));
     victims->push_back(candidate);
     refilled = false;
-    bytes -= BytesOf(candidate);
+    bytes -= RowBytes(candidate);
     if (!snapshots_only) TRY_STATUS(OfferParent(candidate, until_us));
   }
   return {};

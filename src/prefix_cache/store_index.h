@@ -19,6 +19,7 @@
 
 #include "core/result.h"
 #include "prefix_cache/block_store.h"
+#include "prefix_cache/record_format.h"
 
 namespace minke {
 
@@ -42,6 +43,11 @@ struct IndexRow {
   int64_t created_us = 0;
   int64_t last_used_us = 0;
 };
+
+// What the row's record takes of its segment.
+inline int64_t RowBytes(const IndexRow& row) {
+  return RecordBytes(row.token_count, row.payload_bytes);
+}
 
 // A stretch of a segment that a removed record held and whose bytes are still to be erased.
 struct PendingErasure {

@@ -15,12 +15,7 @@ namespace minke {
 
 namespace {
 
-constexpr std::array<std::byte, kRecordAlignBytes> kPadding = {};
 constexpr int64_t kWindowBytes = int64_t{64} << 10;  // of what belongs to no record, read at once
-
-int64_t BytesOf(const IndexRow& row) {
-  return RecordBytes(row.token_count, row.payload_bytes);
-}
 
 bool Wanted(const IndexRow& row, const std::optional<CacheKey>& tenant) {
   return !tenant || row.tenant == *tenant;
@@ -143,10 +138,10 @@ class Verifier {
       RecordHeader header;
       payload.resize(static_cast<size_t>(row.payload_bytes));
       const Result<bool> intact = ReadRecord(view_.files, row, payload, &header);
-      live.push_back({.begin = row.offset, .end = row.offset + BytesOf(row)});
+      live.push_back({.begin = row.offset, .end = row.offset + RowBytes(row)});
       if ((!intact || !*intact) && !TRY(StillThere(view_.index, row))) continue;
       ++report_.records_checked;
-      report_.bytes_checked += BytesOf(row);
+      report_.bytes_checked += RowBytes(row);
       if (progress_) progress_(std::min(done_ + row.offset, total_), total_);
       if (intact && *intact) continue;
       ++report_.records_damaged;
@@ -229,7 +224,8 @@ Status WriteRecord(StorageSystem& system, const StorageFile& file, int64_t offse
   const auto length =
       static_cast<size_t>(RecordBytes(header.token_count, header.info.payload_bytes));
   const std::array<std::span<const std::byte>, 4> parts = {
-      std::span<const std::byte>(bytes), tokens, payload, std::span(kPadding).first(length - used)};
+      std::span<const std::byte>(bytes), tokens, payload,
+      std::span(kRecordPadding).first(length - used)};
   return system.WriteAt(file, offset, parts);
 }
 
@@ -253,7 +249,7 @@ Result<int64_t> ExportTo(const StoreView& view, const StorageFile& file, int64_t
       }
       if (!intact || !*intact) continue;
       TRY_STATUS(WriteRecord(view.system, file, offset, record, payload));
-      offset += BytesOf(row);
+      offset += RowBytes(row);
       ++records;
     }
   }

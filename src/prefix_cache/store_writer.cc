@@ -20,8 +20,6 @@ constexpr int64_t kPieceBytes = int64_t{1} << 20;  // handed to the disk at once
 constexpr int64_t kBatchesPerBudget = 16;
 constexpr int64_t kTouchesPerTransaction = 64;  // so that the index's log stays short
 
-constexpr std::array<std::byte, kRecordAlignBytes> kPadding = {};
-
 int64_t DiskLength(const RecordToWrite& record) {
   return RecordBytes(static_cast<int64_t>(record.info->tokens.size()), record.info->payload_bytes);
 }
@@ -199,7 +197,7 @@ Status StoreWriter::AppendPiece(std::span<const RecordToWrite> records, int64_t 
     const int64_t length = DiskLength(record);
     const auto used =
         static_cast<int64_t>(headers.back().size() + tokens.size() + record.payload.size());
-    parts.push_back(std::span(kPadding).first(static_cast<size_t>(length - used)));
+    parts.push_back(std::span(kRecordPadding).first(static_cast<size_t>(length - used)));
     rows->push_back(RowFor(info, static_cast<int64_t>(info.tokens.size()), active_number_, offset,
                            record.created_us));
     offset += length;

@@ -12,7 +12,6 @@ namespace minke {
 namespace {
 
 constexpr size_t kGapTablesMax = 4;  // more runs than this and the table of all is enough
-constexpr int64_t kMicrosecondsPerSecond = 1'000'000;
 
 using Row = std::vector<std::string>;
 
@@ -39,10 +38,6 @@ std::string TableText(std::span<const Row> rows, size_t left) {
 
 std::string Percent(double share) {
   return fmt::format("{:.2f} %", 100 * share);
-}
-
-double Share(int64_t part, int64_t whole) {
-  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
 std::string DurationText(int64_t microseconds) {

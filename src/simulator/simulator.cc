@@ -15,13 +15,8 @@
 namespace minke {
 namespace {
 
-constexpr int64_t kMicrosecondsPerSecond = 1'000'000;
 constexpr int64_t kNeverUsed = std::numeric_limits<int64_t>::min();
 constexpr size_t kRequestsPerProgress = 1024;
-
-double Share(int64_t part, int64_t whole) {
-  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
-}
 
 size_t GapClass(int64_t gap_us) {
   size_t gap = 0;

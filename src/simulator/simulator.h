@@ -67,6 +67,11 @@ using SimulationProgress = std::function<void(int64_t done, int64_t total)>;
 Result<SimulationResult> Simulate(const Trace& trace, const std::string& policy,
                                   int64_t capacity_blocks, const SimulationProgress& progress);
 
+// A part of a whole, from 0 to 1; 0 of an empty whole.
+inline double Share(int64_t part, int64_t whole) {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
 // The value below which `share` (0 to 1) of the values lie, by nearest rank; 0 if there are none.
 int64_t Percentile(std::vector<int64_t> values, double share);
 

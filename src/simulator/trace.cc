@@ -11,7 +11,6 @@
 namespace minke {
 namespace {
 
-constexpr double kMicrosecondsPerSecond = 1e6;
 constexpr double kMillisecondsPerSecond = 1e3;
 constexpr size_t kShownErrorBytesMax = 200;
 

@@ -26,6 +26,8 @@ inline constexpr int64_t kTraceBlockTokensMax = int64_t{1} << 20;  // of one blo
 inline constexpr double kTraceSecondsMax = 1e9;                    // on the clock of a trace
 inline constexpr int kTraceSubAgentDepthMax = 16;                  // sub-agents of sub-agents
 
+inline constexpr int64_t kMicrosecondsPerSecond = 1'000'000;
+
 // Tokens of a block in Mooncake's traces, which do not say it (serving.md 7.6).
 inline constexpr int64_t kMooncakeBlockTokens = 512;
 

@@ -14,8 +14,8 @@ namespace minke {
 namespace {
 
 // Tags are written as in serving.md 2.5: ordinary "<" or "</", the one DSML token, a blank, a name.
-constexpr std::string_view kCallsOpen = "\n\n<｜DSML｜ calls";
-constexpr std::string_view kCallsClose = "</｜DSML｜ calls>";
+constexpr std::string_view kCallsBegin = "\n\n<｜DSML｜ calls";
+constexpr std::string_view kCallsEnd = "</｜DSML｜ calls>";
 constexpr std::string_view kInvokeOpen = "<｜DSML｜ invoke";
 constexpr std::string_view kInvokeClose = "</｜DSML｜ invoke";
 constexpr std::string_view kParameterOpen = "<｜DSML｜ parameter";
@@ -43,15 +43,15 @@ class CompletionParser {
 
   Result<ParsedCompletion> Parse() {
     if (thinking_mode_ == ThinkingMode::kThinking) {
-      const Stretch reasoning = ReadUntil({kThinkEndToken, kCallsOpen});
+      const Stretch reasoning = ReadUntil({kThinkEndToken, kCallsBegin});
       if (reasoning.stop != kThinkEndToken) {
         return Refuse("Invalid thinking format: missing </think>");
       }
       parsed_.reasoning_content = reasoning.text;
     }
-    const Stretch content = ReadUntil({kEosToken, kCallsOpen});
+    const Stretch content = ReadUntil({kEosToken, kCallsBegin});
     parsed_.content = content.text;
-    if (content.stop == kCallsOpen) {
+    if (content.stop == kCallsBegin) {
       TRY_STATUS(ParseCalls());
       const Stretch tail = ReadUntil({kEosToken});
       if (!tail.text.empty()) return Refuse("Unexpected content after tool calls");
@@ -95,12 +95,12 @@ class CompletionParser {
 
   Status ParseCalls() {
     while (true) {
-      const Stretch before = ReadUntil({kInvokeOpen, kCallsClose});
+      const Stretch before = ReadUntil({kInvokeOpen, kCallsEnd});
       if (before.text != kTagEnd) {
         return Refuse(fmt::format("Tool call format error: expected '>\\n' but got {}",
                                   Glimpse(before.text)));
       }
-      if (before.stop == kCallsClose) return {};
+      if (before.stop == kCallsEnd) return {};
       if (before.stop.empty()) return Refuse("Missing special token in tool calls");
       TRY_STATUS(ParseInvoke());
     }

@@ -68,6 +68,15 @@ Result<std::string> TranslatePattern(std::string_view pattern, std::string_view 
   return translated;
 }
 
+std::string ErrorText(int number) {
+  std::array<PCRE2_UCHAR, 256> buffer{};
+  pcre2_get_error_message(number, buffer.data(), buffer.size());
+  return reinterpret_cast<const char*>(buffer.data());
+}
+
+}  // namespace
+
+// Outside the unnamed namespace, because the members of a class with a name hold them.
 struct FreeCode {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
 };
@@ -78,14 +87,6 @@ struct FreeMatchContext {
   void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
 };
 using CodePointer = std::unique_ptr<pcre2_code, FreeCode>;
-
-std::string ErrorText(int number) {
-  std::array<PCRE2_UCHAR, 256> buffer{};
-  pcre2_get_error_message(number, buffer.data(), buffer.size());
-  return reinterpret_cast<const char*>(buffer.data());
-}
-
-}  // namespace
 
 struct TokenizerSplitter::Pattern {
   CodePointer code;

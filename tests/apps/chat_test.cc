@@ -10,11 +10,9 @@
 namespace minke::testing {
 namespace {
 
-const std::string kMini = std::string(MINKE_SOURCE_DIR) + "/models/mini";
-
 // Greedy on random weights soon repeats itself and never ends: an answer to be interrupted.
 std::vector<std::string> EndlessChat() {
-  return {"chat", "--model", kMini, "--temperature", "0", "--threads", "1", "--seed", "1"};
+  return {"chat", "--model", kMiniModel, "--temperature", "0", "--threads", "1", "--seed", "1"};
 }
 
 TEST(ChatCommand, CtrlCStopsTheAnswerAndNotTheProgram) {
@@ -67,7 +65,7 @@ TEST(ChatCommand, CtrlDLeaves) {
 
 TEST(ChatCommand, ThinkingIsDimAndModelOutputCannotMoveTheCursor) {
   TerminalProcess chat(
-      {"chat", "--model", kMini, "--seed", "2", "--threads", "1", "--max-tokens", "300"});
+      {"chat", "--model", kMiniModel, "--seed", "2", "--threads", "1", "--max-tokens", "300"});
   ASSERT_TRUE(chat.WaitFor("> ")) << chat.seen();
   chat.Type("Hello\n");
   ASSERT_TRUE(chat.WaitFor("\x1b[2mThinking:")) << chat.seen();
@@ -85,7 +83,7 @@ TEST(ChatCommand, ThinkingIsDimAndModelOutputCannotMoveTheCursor) {
 
 TEST(GenerateCommand, CtrlCEndsItWithASentence) {
   TerminalProcess generate(
-      {"generate", "--model", kMini, "--prompt", "The quick brown fox", "--threads", "1"});
+      {"generate", "--model", kMiniModel, "--prompt", "The quick brown fox", "--threads", "1"});
   ASSERT_TRUE(generate.WaitFor("Thinking:")) << generate.seen();
   ASSERT_TRUE(generate.WaitFor("ue")) << generate.seen();
   generate.Type("\x03");
@@ -94,7 +92,7 @@ TEST(GenerateCommand, CtrlCEndsItWithASentence) {
 }
 
 TEST(ChatCommand, AnswersAPipeLineByLine) {
-  const Finished run = RunMinke({"chat", "--model", kMini, "--max-tokens", "8", "--seed", "1",
+  const Finished run = RunMinke({"chat", "--model", kMiniModel, "--max-tokens", "8", "--seed", "1",
                                  "--thinking", "off", "--threads", "1"},
                                 "One\n\nTwo \\\nlines\n/stats\n/reset\n/stats\nThree");
   EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -107,9 +105,9 @@ TEST(ChatCommand, AnswersAPipeLineByLine) {
 
 TEST(ChatCommand, ASeedRepeatsAConversation) {
   const auto run = [](const char* seed) {
-    return RunMinke(
-               {"chat", "--model", kMini, "--max-tokens", "20", "--seed", seed, "--threads", "1"},
-               "One\nTwo\n")
+    return RunMinke({"chat", "--model", kMiniModel, "--max-tokens", "20", "--seed", seed,
+                     "--threads", "1"},
+                    "One\nTwo\n")
         .out;
   };
   const std::string first = run("3");
@@ -119,8 +117,8 @@ TEST(ChatCommand, ASeedRepeatsAConversation) {
 }
 
 TEST(ChatCommand, AFullContextIsSaidInWords) {
-  const Finished run = RunMinke({"chat", "--model", kMini, "--context", "40", "--thinking", "off",
-                                 "--temperature", "0", "--threads", "1"},
+  const Finished run = RunMinke({"chat", "--model", kMiniModel, "--context", "40", "--thinking",
+                                 "off", "--temperature", "0", "--threads", "1"},
                                 "The quick brown fox\nMore\n/reset\nAgain\n");
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_NE(run.err.find("context of 40 tokens is full"), std::string::npos) << run.err;
@@ -129,7 +127,7 @@ TEST(ChatCommand, AFullContextIsSaidInWords) {
 }
 
 TEST(ChatCommand, AWrongCommandListsTheRightOnes) {
-  const Finished run = RunMinke({"chat", "--model", kMini}, "/sats\n/exit\nnever asked\n");
+  const Finished run = RunMinke({"chat", "--model", kMiniModel}, "/sats\n/exit\nnever asked\n");
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_NE(run.out.find("no command /sats"), std::string::npos) << run.out;
   EXPECT_NE(run.out.find("/stats"), std::string::npos) << run.out;

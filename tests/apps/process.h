@@ -9,6 +9,9 @@
 
 namespace minke::testing {
 
+// The model that the program runs in these tests.
+inline const std::string kMiniModel = std::string(MINKE_SOURCE_DIR) + "/models/mini";
+
 struct Finished {
   int exit_code = -1;  // 128 + signal if it was killed
   std::string out;

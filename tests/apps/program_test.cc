@@ -12,8 +12,6 @@
 namespace minke::testing {
 namespace {
 
-const std::string kMini = std::string(MINKE_SOURCE_DIR) + "/models/mini";
-
 Json Output(const Finished& run) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   Result<Json> json = ParseJson(run.out, "output");
@@ -80,17 +78,19 @@ TEST(Program, WorkThatFailsExitsWithOneAndASentence) {
       {"tokenize", "--model", "/nonexistent", "x"},
       {"inspect", "--model", "/nonexistent"},
       {"inspect", "--config", "/nonexistent/config.json"},
-      {"generate", "--model", kMini, "--messages", "/nonexistent.json"},
-      {"generate", "--model", kMini, "--messages", folder.Write("bad.json", "[")},
-      {"generate", "--model", kMini, "--messages", folder.Write("empty.json", "[]")},
-      {"generate", "--model", kMini, "--messages", folder.Write("role.json", R"([{"role": 1}])")},
-      {"generate", "--model", kMini, "--prompt", "x", "--effort", "101"},
-      {"generate", "--model", kMini, "--prompt", "\xff"},
-      {"generate", "--model", kMini, "--prompt", "x", "--context", "10"},
-      {"generate", "--model", kMini, "--prompt", "x", "--stop", ""},
-      {"generate", "--model", kMini, "--prompt", "x", "-n", "1", "--logits-out", "/nonexistent/l"},
-      {"tokenize", "--model", kMini, "--decode", "1 2 600"},
-      {"tokenize", "--model", kMini, "--file", "/nonexistent"}};
+      {"generate", "--model", kMiniModel, "--messages", "/nonexistent.json"},
+      {"generate", "--model", kMiniModel, "--messages", folder.Write("bad.json", "[")},
+      {"generate", "--model", kMiniModel, "--messages", folder.Write("empty.json", "[]")},
+      {"generate", "--model", kMiniModel, "--messages",
+       folder.Write("role.json", R"([{"role": 1}])")},
+      {"generate", "--model", kMiniModel, "--prompt", "x", "--effort", "101"},
+      {"generate", "--model", kMiniModel, "--prompt", "\xff"},
+      {"generate", "--model", kMiniModel, "--prompt", "x", "--context", "10"},
+      {"generate", "--model", kMiniModel, "--prompt", "x", "--stop", ""},
+      {"generate", "--model", kMiniModel, "--prompt", "x", "-n", "1", "--logits-out",
+       "/nonexistent/l"},
+      {"tokenize", "--model", kMiniModel, "--decode", "1 2 600"},
+      {"tokenize", "--model", kMiniModel, "--file", "/nonexistent"}};
   for (const std::vector<std::string>& arguments : failing) {
     const Finished run = RunMinke(arguments);
     EXPECT_EQ(run.exit_code, 1) << arguments[0] << " " << arguments.back();
@@ -104,14 +104,15 @@ TEST(Program, WorkThatFailsExitsWithOneAndASentence) {
 
 TEST(Program, FindsTheModelByFlagThenVariable) {
   const std::vector<std::string> arguments = {"tokenize", "x"};
-  EXPECT_EQ(RunMinke(arguments, "", {"MINKE_MODEL=" + kMini}).exit_code, 0);
+  EXPECT_EQ(RunMinke(arguments, "", {"MINKE_MODEL=" + kMiniModel}).exit_code, 0);
   EXPECT_EQ(RunMinke(arguments, "", {"MINKE_MODEL=/nonexistent"}).exit_code, 1);
-  EXPECT_EQ(
-      RunMinke({"tokenize", "--model", kMini, "x"}, "", {"MINKE_MODEL=/nonexistent"}).exit_code, 0);
+  EXPECT_EQ(RunMinke({"tokenize", "--model", kMiniModel, "x"}, "", {"MINKE_MODEL=/nonexistent"})
+                .exit_code,
+            0);
 }
 
 TEST(GenerateCommand, JsonHasEveryPart) {
-  const Json json = Output(RunMinke({"generate", "--model", kMini, "--prompt", "Hi", "--json",
+  const Json json = Output(RunMinke({"generate", "--model", kMiniModel, "--prompt", "Hi", "--json",
                                      "--max-tokens", "6", "--logprobs", "2", "--seed", "11",
                                      "--temperature", "1", "--ignore-eos", "--threads", "1"}));
   EXPECT_TRUE(json.Find("random_weights")->as_bool());
@@ -135,9 +136,9 @@ TEST(GenerateCommand, JsonHasEveryPart) {
 
 TEST(GenerateCommand, ASeedRepeatsAnAnswer) {
   const auto ids = [](const char* seed, const char* threads) {
-    const Json json = Output(
-        RunMinke({"generate", "--model", kMini, "--prompt", "Hi", "--json", "--max-tokens", "12",
-                  "--seed", seed, "--temperature", "1", "--ignore-eos", "--threads", threads}));
+    const Json json = Output(RunMinke(
+        {"generate", "--model", kMiniModel, "--prompt", "Hi", "--json", "--max-tokens", "12",
+         "--seed", seed, "--temperature", "1", "--ignore-eos", "--threads", threads}));
     return DumpJson(*json.Find("ids"), JsonStyle::kCompact);
   };
   EXPECT_EQ(ids("7", "1"), ids("7", "2"));
@@ -145,8 +146,9 @@ TEST(GenerateCommand, ASeedRepeatsAnAnswer) {
 }
 
 TEST(GenerateCommand, StreamsTextAndSaysFigures) {
-  const Finished run = RunMinke({"generate", "--model", kMini, "--prompt", "Why?", "--max-tokens",
-                                 "40", "--seed", "1", "--temperature", "1", "--stats"});
+  const Finished run =
+      RunMinke({"generate", "--model", kMiniModel, "--prompt", "Why?", "--max-tokens", "40",
+                "--seed", "1", "--temperature", "1", "--stats"});
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_TRUE(run.out.starts_with("Thinking:\n")) << run.out;
   EXPECT_NE(run.err.find("random"), std::string::npos) << run.err;
@@ -158,13 +160,14 @@ TEST(GenerateCommand, ReadsMessagesFromStandardInput) {
   const char* messages = R"({"messages": [{"role": "user", "content": "Hi"}],
                              "thinking_mode": "chat"})";
   const Json json = Output(RunMinke(
-      {"generate", "--model", kMini, "--messages", "-", "--json", "--max-tokens", "1"}, messages));
+      {"generate", "--model", kMiniModel, "--messages", "-", "--json", "--max-tokens", "1"},
+      messages));
   EXPECT_EQ(json.Find("prompt")->as_string(),
             "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜></think>");
 }
 
 TEST(GenerateCommand, RawContinuesAText) {
-  const Json json = Output(RunMinke({"generate", "--model", kMini, "--raw", "--prompt", "Once",
+  const Json json = Output(RunMinke({"generate", "--model", kMiniModel, "--raw", "--prompt", "Once",
                                      "--json", "--max-tokens", "3", "--ignore-eos"}));
   EXPECT_EQ(json.Find("prompt")->as_string(), "Once");
   EXPECT_EQ(json.Find("prompt_ids")->as_array().front().as_int(), 0);
@@ -173,19 +176,20 @@ TEST(GenerateCommand, RawContinuesAText) {
 
 TEST(TokenizeCommand, GoesBothWays) {
   const std::string text = "Hello, wörld! <｜User｜>";
-  const Finished ids = RunMinke({"tokenize", "--model", kMini, text});
+  const Finished ids = RunMinke({"tokenize", "--model", kMiniModel, text});
   EXPECT_EQ(ids.exit_code, 0) << ids.err;
-  EXPECT_EQ(RunMinke({"tokenize", "--model", kMini, "--decode", ids.out}).out, text + "\n");
-  EXPECT_EQ(RunMinke({"tokenize", "--model", kMini}, text).out, ids.out);
-  const Json json = Output(RunMinke({"tokenize", "--model", kMini, "--json", text}));
+  EXPECT_EQ(RunMinke({"tokenize", "--model", kMiniModel, "--decode", ids.out}).out, text + "\n");
+  EXPECT_EQ(RunMinke({"tokenize", "--model", kMiniModel}, text).out, ids.out);
+  const Json json = Output(RunMinke({"tokenize", "--model", kMiniModel, "--json", text}));
   EXPECT_EQ(json.Find("text")->as_string(), text);
   EXPECT_EQ(json.Find("count")->as_int(),
             static_cast<int64_t>(json.Find("ids")->as_array().size()));
   const TemporaryFolder folder;
-  EXPECT_EQ(RunMinke({"tokenize", "--model", kMini, "--file", folder.Write("t", text)}).out,
+  EXPECT_EQ(RunMinke({"tokenize", "--model", kMiniModel, "--file", folder.Write("t", text)}).out,
             ids.out);
-  EXPECT_EQ(RunMinke({"tokenize", "--model", kMini, "--decode", folder.Write("i", ids.out)}).out,
-            text + "\n");
+  EXPECT_EQ(
+      RunMinke({"tokenize", "--model", kMiniModel, "--decode", folder.Write("i", ids.out)}).out,
+      text + "\n");
 }
 
 TEST(TokenizeCommand, EncodesAGoldenChat) {
@@ -195,7 +199,7 @@ TEST(TokenizeCommand, EncodesAGoldenChat) {
   const std::string file =
       folder.Write("m.json", DumpJson(*golden_case.Find("messages"), JsonStyle::kCompact));
   const Json json = Output(
-      RunMinke({"tokenize", "--model", kMini, "--chat", file, "--thinking", "off", "--json"}));
+      RunMinke({"tokenize", "--model", kMiniModel, "--chat", file, "--thinking", "off", "--json"}));
   EXPECT_EQ(GoldenIds(*json.Find("ids")), GoldenIds(*golden_case.Find("prompt_ids")));
   EXPECT_EQ(json.Find("text")->as_string(), golden_case.Find("prompt")->as_string());
 }
@@ -212,7 +216,7 @@ TEST(InspectCommand, ComputesTheReleasedFigures) {
 }
 
 TEST(InspectCommand, ReadsACheckpoint) {
-  const Finished run = RunMinke({"inspect", "--model", kMini});
+  const Finished run = RunMinke({"inspect", "--model", kMiniModel});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_NE(run.out.find("Reindex"), std::string::npos);
 }

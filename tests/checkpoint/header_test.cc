@@ -31,7 +31,7 @@ std::string ErrorOf(std::string_view header, size_t data_bytes) {
   return parsed ? std::string() : parsed.error().message;
 }
 
-void ExpectMentions(const std::string& message, std::initializer_list<std::string_view> parts) {
+void ExpectFileAnd(const std::string& message, std::initializer_list<std::string_view> parts) {
   EXPECT_NE(message.find("dir/file.safetensors"), std::string::npos) << message;
   for (const std::string_view part : parts) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
@@ -69,7 +69,7 @@ TEST(SafetensorsHeader, FileShorterThanTheLength) {
   for (const size_t size : {0u, 1u, 7u}) {
     const auto parsed = Parse(std::string(size, '\0'));
     ASSERT_FALSE(parsed.has_value());
-    ExpectMentions(parsed.error().message, {"8-byte header length", std::to_string(size)});
+    ExpectFileAnd(parsed.error().message, {"8-byte header length", std::to_string(size)});
   }
 }
 
@@ -78,36 +78,36 @@ TEST(SafetensorsHeader, HeaderLongerThanTheFile) {
   file[0] = 3;
   const auto parsed = Parse(file);
   ASSERT_FALSE(parsed.has_value());
-  ExpectMentions(parsed.error().message, {"claims 3 bytes", "only 2", "truncated"});
+  ExpectFileAnd(parsed.error().message, {"claims 3 bytes", "only 2", "truncated"});
 }
 
 TEST(SafetensorsHeader, AbsurdLengthIsRefusedBeforeItIsUsed) {
   std::string file(64, '\xFF');
   const auto parsed = Parse(file);
   ASSERT_FALSE(parsed.has_value());
-  ExpectMentions(parsed.error().message, {"18446744073709551615", "100000000"});
+  ExpectFileAnd(parsed.error().message, {"18446744073709551615", "100000000"});
   const uint64_t above = kSafetensorsHeaderBytesMax + 1;
   std::memcpy(file.data(), &above, 8);
-  ExpectMentions(Parse(file).error().message, {"100000001 bytes", "at most 100000000"});
+  ExpectFileAnd(Parse(file).error().message, {"100000001 bytes", "at most 100000000"});
   // At the limit it is the file that is too short.
   std::memcpy(file.data(), &kSafetensorsHeaderBytesMax, 8);
-  ExpectMentions(Parse(file).error().message, {"truncated"});
+  ExpectFileAnd(Parse(file).error().message, {"truncated"});
 }
 
 TEST(SafetensorsHeader, HeaderIsNoJsonObject) {
-  ExpectMentions(ErrorOf("", 0), {"JSON object"});
-  ExpectMentions(ErrorOf("[]", 0), {"JSON object"});
-  ExpectMentions(ErrorOf(" {}", 0), {"JSON object"});
-  ExpectMentions(ErrorOf("{\"a\":", 0), {"not usable JSON"});
-  ExpectMentions(ErrorOf("{} x", 0), {"not usable JSON"});
-  ExpectMentions(ErrorOf(std::string_view("{}\0\0", 4), 0), {"NUL"});
+  ExpectFileAnd(ErrorOf("", 0), {"JSON object"});
+  ExpectFileAnd(ErrorOf("[]", 0), {"JSON object"});
+  ExpectFileAnd(ErrorOf(" {}", 0), {"JSON object"});
+  ExpectFileAnd(ErrorOf("{\"a\":", 0), {"not usable JSON"});
+  ExpectFileAnd(ErrorOf("{} x", 0), {"not usable JSON"});
+  ExpectFileAnd(ErrorOf(std::string_view("{}\0\0", 4), 0), {"NUL"});
 }
 
 TEST(SafetensorsHeader, DuplicateNames) {
   const std::string message = ErrorOf(R"({"twice":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},)"
                                       R"("twice":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}})",
                                       2);
-  ExpectMentions(message, {"\"twice\" twice"});
+  ExpectFileAnd(message, {"\"twice\" twice"});
 }
 
 TEST(SafetensorsHeader, NamesHaveALimit) {
@@ -117,9 +117,9 @@ TEST(SafetensorsHeader, NamesHaveALimit) {
   };
   EXPECT_TRUE(Parse(FileOf(named(kTensorNameBytesMax), 1)).has_value());
   const std::string message = ErrorOf(named(kTensorNameBytesMax + 1), 1);
-  ExpectMentions(message, {"1 to 512 bytes", "513"});
+  ExpectFileAnd(message, {"1 to 512 bytes", "513"});
   EXPECT_LT(message.size(), 260u);
-  ExpectMentions(ErrorOf(named(0), 1), {"it has 0"});
+  ExpectFileAnd(ErrorOf(named(0), 1), {"it has 0"});
 }
 
 TEST(SafetensorsHeader, TensorCountLimitIsExact) {
@@ -131,28 +131,28 @@ TEST(SafetensorsHeader, TensorCountLimitIsExact) {
     return ErrorOf(header + "}", 0);
   };
   // At the limit it is the first entry that is wrong.
-  ExpectMentions(error_with(kTensorCountMax), {"\"0\"", "object"});
-  ExpectMentions(error_with(kTensorCountMax + 1), {"describes 1048577 tensors", "at most 1048576"});
+  ExpectFileAnd(error_with(kTensorCountMax), {"\"0\"", "object"});
+  ExpectFileAnd(error_with(kTensorCountMax + 1), {"describes 1048577 tensors", "at most 1048576"});
 }
 
 TEST(SafetensorsHeader, EntryOfTheWrongType) {
-  ExpectMentions(ErrorOf(R"({"t":[1]})", 0), {"\"t\"", "object", "array"});
-  ExpectMentions(ErrorOf(R"({"t":{}})", 0), {"\"t\"", "\"dtype\" must be a string"});
+  ExpectFileAnd(ErrorOf(R"({"t":[1]})", 0), {"\"t\"", "object", "array"});
+  ExpectFileAnd(ErrorOf(R"({"t":{}})", 0), {"\"t\"", "\"dtype\" must be a string"});
 }
 
 TEST(SafetensorsHeader, MetadataOfTheWrongType) {
-  ExpectMentions(ErrorOf(R"({"__metadata__":[]})", 0), {"__metadata__", "array"});
-  ExpectMentions(ErrorOf(R"({"__metadata__":{"format":1}})", 0), {"\"format\"", "integer"});
+  ExpectFileAnd(ErrorOf(R"({"__metadata__":[]})", 0), {"__metadata__", "array"});
+  ExpectFileAnd(ErrorOf(R"({"__metadata__":{"format":1}})", 0), {"\"format\"", "integer"});
 }
 
 TEST(SafetensorsHeader, UnknownDtype) {
   for (const std::string_view dtype : {"F64", "F16", "U8", "bf16", "", "F8_E5M2"}) {
     const std::string message = ErrorOf(
         "{\"t\":{\"dtype\":\"" + std::string(dtype) + R"(","shape":[1],"data_offsets":[0,1]}})", 1);
-    ExpectMentions(message, {"\"t\"", "BF16", "\"" + std::string(dtype) + "\""});
+    ExpectFileAnd(message, {"\"t\"", "BF16", "\"" + std::string(dtype) + "\""});
   }
-  ExpectMentions(ErrorOf(R"({"t":{"dtype":7,"shape":[1],"data_offsets":[0,1]}})", 1),
-                 {"\"dtype\" must be a string"});
+  ExpectFileAnd(ErrorOf(R"({"t":{"dtype":7,"shape":[1],"data_offsets":[0,1]}})", 1),
+                {"\"dtype\" must be a string"});
 }
 
 TEST(SafetensorsHeader, BadShapes) {
@@ -160,23 +160,23 @@ TEST(SafetensorsHeader, BadShapes) {
     return R"({"t":{"dtype":"I8","shape":)" + std::string(shape) + R"(,"data_offsets":[0,1]}})";
   };
   EXPECT_TRUE(Parse(FileOf(shaped("[1,1,1,1]"), 1)).has_value());
-  ExpectMentions(ErrorOf(shaped("[1,1,1,1,1]"), 1), {"\"t\"", "5 dimensions", "at most 4"});
-  ExpectMentions(ErrorOf(shaped("[-1]"), 1), {"\"t\"", "-1"});
-  ExpectMentions(ErrorOf(shaped("[1.0]"), 1), {"\"t\"", "1.0"});
-  ExpectMentions(ErrorOf(shaped("[\"1\"]"), 1), {"\"t\"", "string"});
-  ExpectMentions(ErrorOf(shaped("[18446744073709551615]"), 1), {"18446744073709551615"});
-  ExpectMentions(ErrorOf(shaped("5"), 1), {"\"shape\" must be an array"});
-  ExpectMentions(ErrorOf(R"({"t":{"dtype":"I8","data_offsets":[0,1]}})", 1), {"\"shape\""});
+  ExpectFileAnd(ErrorOf(shaped("[1,1,1,1,1]"), 1), {"\"t\"", "5 dimensions", "at most 4"});
+  ExpectFileAnd(ErrorOf(shaped("[-1]"), 1), {"\"t\"", "-1"});
+  ExpectFileAnd(ErrorOf(shaped("[1.0]"), 1), {"\"t\"", "1.0"});
+  ExpectFileAnd(ErrorOf(shaped("[\"1\"]"), 1), {"\"t\"", "string"});
+  ExpectFileAnd(ErrorOf(shaped("[18446744073709551615]"), 1), {"18446744073709551615"});
+  ExpectFileAnd(ErrorOf(shaped("5"), 1), {"\"shape\" must be an array"});
+  ExpectFileAnd(ErrorOf(R"({"t":{"dtype":"I8","data_offsets":[0,1]}})", 1), {"\"shape\""});
 }
 
 TEST(SafetensorsHeader, SizesThatOverflow) {
   // 2^32 * 2^32 = 2^64 wraps to 0, which would fit an empty range.
   const std::string wraps =
       R"({"t":{"dtype":"I8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})";
-  ExpectMentions(ErrorOf(wraps, 0), {"\"t\"", "does not fit in 64 bits"});
+  ExpectFileAnd(ErrorOf(wraps, 0), {"\"t\"", "does not fit in 64 bits"});
   const std::string by_dtype =
       R"({"t":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}})";
-  ExpectMentions(ErrorOf(by_dtype, 0), {"does not fit in 64 bits"});
+  ExpectFileAnd(ErrorOf(by_dtype, 0), {"does not fit in 64 bits"});
 }
 
 TEST(SafetensorsHeader, BadOffsets) {
@@ -184,22 +184,22 @@ TEST(SafetensorsHeader, BadOffsets) {
     return R"({"t":{"dtype":"I8","shape":[4],"data_offsets":)" + std::string(offsets) + "}}";
   };
   EXPECT_TRUE(Parse(FileOf(at("[0,4]"), 4)).has_value());
-  ExpectMentions(ErrorOf(at("[4,0]"), 4), {"\"t\"", "[4, 0]", "end before they begin"});
-  ExpectMentions(ErrorOf(at("[0,5]"), 4), {"\"t\"", "beyond the 4 bytes"});
-  ExpectMentions(ErrorOf(at("[9223372036854775803,9223372036854775807]"), 4), {"beyond"});
-  ExpectMentions(ErrorOf(at("[-4,0]"), 4), {"two integers"});
-  ExpectMentions(ErrorOf(at("[0]"), 4), {"two integers"});
-  ExpectMentions(ErrorOf(at("[0,4,4]"), 4), {"two integers"});
-  ExpectMentions(ErrorOf(at("[0,4.0]"), 4), {"two integers"});
-  ExpectMentions(ErrorOf(at("[0,18446744073709551615]"), 4), {"two integers"});
-  ExpectMentions(ErrorOf(at("{}"), 4), {"two integers"});
-  ExpectMentions(ErrorOf(R"({"t":{"dtype":"I8","shape":[4]}})", 4), {"two integers"});
+  ExpectFileAnd(ErrorOf(at("[4,0]"), 4), {"\"t\"", "[4, 0]", "end before they begin"});
+  ExpectFileAnd(ErrorOf(at("[0,5]"), 4), {"\"t\"", "beyond the 4 bytes"});
+  ExpectFileAnd(ErrorOf(at("[9223372036854775803,9223372036854775807]"), 4), {"beyond"});
+  ExpectFileAnd(ErrorOf(at("[-4,0]"), 4), {"two integers"});
+  ExpectFileAnd(ErrorOf(at("[0]"), 4), {"two integers"});
+  ExpectFileAnd(ErrorOf(at("[0,4,4]"), 4), {"two integers"});
+  ExpectFileAnd(ErrorOf(at("[0,4.0]"), 4), {"two integers"});
+  ExpectFileAnd(ErrorOf(at("[0,18446744073709551615]"), 4), {"two integers"});
+  ExpectFileAnd(ErrorOf(at("{}"), 4), {"two integers"});
+  ExpectFileAnd(ErrorOf(R"({"t":{"dtype":"I8","shape":[4]}})", 4), {"two integers"});
 }
 
 TEST(SafetensorsHeader, SizeDiffersFromTheShape) {
   const std::string message =
       ErrorOf(R"({"t":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,6]}})", 6);
-  ExpectMentions(message, {"\"t\"", "[2, 3] of BF16 takes 12 bytes", "hold 6"});
+  ExpectFileAnd(message, {"\"t\"", "[2, 3] of BF16 takes 12 bytes", "hold 6"});
 }
 
 TEST(SafetensorsHeader, OverlapsHolesAndRests) {
@@ -210,13 +210,13 @@ TEST(SafetensorsHeader, OverlapsHolesAndRests) {
            std::to_string(end) + "]}}";
   };
   EXPECT_TRUE(Parse(FileOf(two(4, 8), 8)).has_value());
-  ExpectMentions(ErrorOf(two(3, 8), 8), {"\"two\"", "byte 3", "inside tensor \"one\""});
-  ExpectMentions(ErrorOf(two(0, 4), 4), {"inside tensor"});
-  ExpectMentions(ErrorOf(two(5, 8), 8), {"\"two\"", "byte 5", "end at byte 4", "holes"});
-  ExpectMentions(ErrorOf(two(4, 8), 9), {"belong to no tensor"});
-  ExpectMentions(ErrorOf("{}", 1), {"belong to no tensor"});
-  ExpectMentions(ErrorOf(R"({"t":{"dtype":"I8","shape":[4],"data_offsets":[1,5]}})", 5),
-                 {"end at byte 0"});
+  ExpectFileAnd(ErrorOf(two(3, 8), 8), {"\"two\"", "byte 3", "inside tensor \"one\""});
+  ExpectFileAnd(ErrorOf(two(0, 4), 4), {"inside tensor"});
+  ExpectFileAnd(ErrorOf(two(5, 8), 8), {"\"two\"", "byte 5", "end at byte 4", "holes"});
+  ExpectFileAnd(ErrorOf(two(4, 8), 9), {"belong to no tensor"});
+  ExpectFileAnd(ErrorOf("{}", 1), {"belong to no tensor"});
+  ExpectFileAnd(ErrorOf(R"({"t":{"dtype":"I8","shape":[4],"data_offsets":[1,5]}})", 5),
+                {"end at byte 0"});
 }
 
 TEST(SafetensorsHeader, ControlCharactersOfNamesAreNotShown) {

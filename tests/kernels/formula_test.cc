@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "tests/kernels/support.h"
 
 namespace minke {
 namespace {
@@ -181,9 +182,6 @@ TEST_P(Formula, AttentionWithSink) {
   EXPECT_NEAR((a * 2 - b * 1) / denominator, out[1], 1e-6);
 }
 
-std::string TableName(const ::testing::TestParamInfo<const char*>& info) {
-  return info.param;
-}
 INSTANTIATE_TEST_SUITE_P(Tables, Formula, ::testing::Values("reference", "fast"), TableName);
 
 }  // namespace

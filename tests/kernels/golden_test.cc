@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "tests/kernels/support.h"
 #include "tests/support/golden.h"
 
 namespace minke {
@@ -270,9 +271,6 @@ TEST_P(GoldenKernels, SwiGluClampsAndRoundsOnce) {
   EXPECT_EQ(router["swiglu.act_times_0.37"].Floats(), h);
 }
 
-std::string TableName(const ::testing::TestParamInfo<const char*>& info) {
-  return info.param;
-}
 INSTANTIATE_TEST_SUITE_P(Tables, GoldenKernels, ::testing::Values("reference", "fast"), TableName);
 
 }  // namespace

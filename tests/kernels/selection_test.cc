@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "tests/kernels/support.h"
 #include "tests/support/golden.h"
 
 namespace minke {
@@ -140,9 +141,6 @@ TEST_P(Selection, ASingleExpertIsNotNormalised) {
   EXPECT_EQ(5.0f, weights[0]);  // above 20 softplus is the identity
 }
 
-std::string TableName(const ::testing::TestParamInfo<const char*>& info) {
-  return info.param;
-}
 INSTANTIATE_TEST_SUITE_P(Tables, Selection, ::testing::Values("reference", "fast"), TableName);
 
 }  // namespace

@@ -7,11 +7,17 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/kernels.h"
 
 namespace minke {
+
+// Names a test after the table of kernels that it runs.
+inline std::string TableName(const ::testing::TestParamInfo<const char*>& info) {
+  return info.param;
+}
 
 // A row-major matrix whose rows are `stride` apart and whose data begins `offset` floats after an
 // aligned address, so that no kernel can rely on alignment.

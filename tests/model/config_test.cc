@@ -6,20 +6,16 @@
 #include <vector>
 
 #include "core/json.h"
+#include "tests/model/golden_config.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_directory.h"
 
 namespace minke {
 namespace {
 
+using testing::GoldenConfig;
 using testing::GoldenJson;
 using testing::GoldenPath;
-
-ModelConfig Load(const std::string& set) {
-  auto config = LoadConfig(GoldenPath(set + "/config.json"));
-  EXPECT_TRUE(config.has_value()) << config.error().message;
-  return config ? *config : ModelConfig();
-}
 
 // full_mini has every mechanism but drafts and vision; dspark has drafts.
 struct Mutation {
@@ -53,7 +49,7 @@ void ExpectRefused(const std::string& set, const std::vector<Mutation>& mutation
 }
 
 TEST(Config, ReadsTheReleasedValues) {
-  const ModelConfig config = Load("released");
+  const ModelConfig config = GoldenConfig("released");
   EXPECT_EQ(config.vocab_size, 129280);
   EXPECT_EQ(config.hidden_size, 5120);
   EXPECT_EQ(config.num_hidden_layers, 40);
@@ -75,7 +71,7 @@ TEST(Config, ReadsTheReleasedValues) {
 
 // The table of architecture.md 1.3, row by row.
 TEST(Config, DerivesTheReleasedRoles) {
-  const ModelConfig config = Load("released");
+  const ModelConfig config = GoldenConfig("released");
   ASSERT_EQ(config.layers.size(), 40u);
   int counts[4] = {};
   for (int64_t layer = 0; layer < 40; ++layer) {
@@ -107,10 +103,12 @@ TEST(Config, DerivesTheReleasedRoles) {
 
 TEST(Config, AcceptsEveryGoldenSet) {
   for (const char* set : {"tiny_swa", "full_mini", "wide", "chat", "dspark", "vision"}) {
-    EXPECT_EQ(Load(set).layers.size(), static_cast<size_t>(Load(set).num_hidden_layers)) << set;
+    EXPECT_EQ(GoldenConfig(set).layers.size(),
+              static_cast<size_t>(GoldenConfig(set).num_hidden_layers))
+        << set;
   }
-  EXPECT_EQ(Load("dspark").num_nextn_predict_layers, 3);
-  EXPECT_EQ(Load("tiny_swa").candidate_source_layer_id, -1);
+  EXPECT_EQ(GoldenConfig("dspark").num_nextn_predict_layers, 3);
+  EXPECT_EQ(GoldenConfig("tiny_swa").candidate_source_layer_id, -1);
 }
 
 TEST(Config, GateTempIsReadWhereItIsGiven) {
@@ -135,7 +133,7 @@ TEST(Config, NullRopeScalingMeansNoYarn) {
 
 // A decoder half without any compressor or Engram after the last kv source is the released shape.
 TEST(Config, LayersAfterTheLastSourceMayOwnNothing) {
-  const ModelConfig config = Load("released");
+  const ModelConfig config = GoldenConfig("released");
   for (size_t layer = 21; layer < 40; ++layer) {
     EXPECT_NE(config.layers[layer].mode, LayerMode::kFull);
     EXPECT_EQ(config.layers[layer].engram_index, -1);

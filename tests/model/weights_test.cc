@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "core/json.h"
+#include "tests/model/golden_config.h"
 #include "tests/support/golden.h"
 #include "tests/support/resident_memory.h"
 #include "tests/support/temp_directory.h"
@@ -18,15 +19,10 @@
 namespace minke {
 namespace {
 
+using testing::GoldenConfig;
 using testing::GoldenPath;
 using testing::MemoryBytes;
 using testing::TempDirectory;
-
-ModelConfig Load(const std::string& set) {
-  auto config = LoadConfig(GoldenPath(set + "/config.json"));
-  EXPECT_TRUE(config.has_value()) << config.error().message;
-  return config ? *config : ModelConfig();
-}
 
 Checkpoint OpenSet(const std::string& set) {
   auto checkpoint = Checkpoint::Open(GoldenPath(set));
@@ -39,7 +35,7 @@ TEST(TensorCatalogue, ReleasedTotals) {
   std::map<ModelPart, int64_t> parameters;
   int64_t bytes = 0;
   std::unordered_set<std::string> names;
-  const auto catalogue = TensorCatalogue(Load("released"));
+  const auto catalogue = TensorCatalogue(GoldenConfig("released"));
   for (const TensorSpec& spec : catalogue) {
     parameters[spec.part] += spec.parameters;
     bytes += TensorBytes(spec);
@@ -67,7 +63,7 @@ TEST(TensorCatalogue, ReleasedShapes) {
     std::vector<int64_t> shape;
   };
   std::map<std::string, TensorSpec> specs;
-  for (TensorSpec& spec : TensorCatalogue(Load("released"))) {
+  for (TensorSpec& spec : TensorCatalogue(GoldenConfig("released"))) {
     const std::string name = spec.name;
     specs.emplace(name, std::move(spec));
   }
@@ -111,7 +107,7 @@ TEST(TensorCatalogue, ReleasedShapes) {
 
 TEST(BindWeights, EveryGoldenSetIsExactlyItsCatalogue) {
   for (const char* set : {"tiny_swa", "full_mini", "wide", "chat", "dspark", "vision"}) {
-    const ModelConfig config = Load(set);
+    const ModelConfig config = GoldenConfig(set);
     const Checkpoint checkpoint = OpenSet(set);
     const auto weights = BindWeights(config, checkpoint);
     ASSERT_TRUE(weights.has_value()) << weights.error().message;
@@ -123,7 +119,7 @@ TEST(BindWeights, EveryGoldenSetIsExactlyItsCatalogue) {
 }
 
 TEST(BindWeights, FieldsPointAtTheirTensors) {
-  const ModelConfig config = Load("full_mini");
+  const ModelConfig config = GoldenConfig("full_mini");
   const Checkpoint checkpoint = OpenSet("full_mini");
   const auto weights = BindWeights(config, checkpoint);
   ASSERT_TRUE(weights.has_value()) << weights.error().message;
@@ -159,7 +155,7 @@ TEST(BindWeights, FieldsPointAtTheirTensors) {
 
 // The golden file has F32 tensors at addresses that are no multiple of 4.
 TEST(BindWeights, OddTensorsAreCopiedToAlignedMemory) {
-  const ModelConfig config = Load("chat");
+  const ModelConfig config = GoldenConfig("chat");
   const Checkpoint checkpoint = OpenSet("chat");
   const auto bound = BindWeights(config, checkpoint);
   ASSERT_TRUE(bound.has_value()) << bound.error().message;
@@ -180,7 +176,7 @@ TEST(BindWeights, OddTensorsAreCopiedToAlignedMemory) {
 class Rewritten {
  public:
   explicit Rewritten(const std::function<void(std::vector<TensorToWrite>&)>& change)
-      : source_(OpenSet("tiny_swa")), config_(Load("tiny_swa")) {
+      : source_(OpenSet("tiny_swa")), config_(GoldenConfig("tiny_swa")) {
     std::vector<TensorToWrite> tensors;
     for (const auto& [name, tensor] : source_.tensors()) {
       tensors.push_back({name, tensor.dtype, tensor.shape, tensor.bytes});
@@ -287,7 +283,7 @@ bool WriteSparseShard(const TempDirectory& directory, const std::string& name,
 // The released model as sparse files of its true sizes: 510 GB that take no disk.
 class SparseRelease {
  public:
-  SparseRelease() : config_(Load("released")) {
+  SparseRelease() : config_(GoldenConfig("released")) {
     std::map<std::string, std::vector<const TensorSpec*>> shards;
     const auto catalogue = TensorCatalogue(config_);
     JsonObject weight_map;
@@ -329,7 +325,7 @@ class SparseRelease {
 // 128 columns of BF16: 1,048,576 rows are kRealignedBytesMax exactly.
 std::string BindShiftedEmbedding(int64_t vocab_size) {
   const TempDirectory directory;
-  ModelConfig config = Load("tiny_swa");
+  ModelConfig config = GoldenConfig("tiny_swa");
   config.vocab_size = vocab_size;
   const auto catalogue = TensorCatalogue(config);
   std::vector<const TensorSpec*> specs;

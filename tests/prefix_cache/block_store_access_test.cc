@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,17 +25,12 @@ namespace {
 using testing::BlockOf;
 using testing::Fault;
 using testing::FaultyStorage;
+using testing::kNobody;
+using testing::ReadBytes;
 using testing::StoreRig;
 using testing::TempDirectory;
 
-constexpr uid_t kNobody = 65534;
-
-std::string ReadBytes(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-}
-
-void Fill(const std::string& directory) {
+void FillAt(const std::string& directory) {
   StoreRig rig(directory);
   const auto store = rig.Open();
   ASSERT_TRUE(store);
@@ -67,7 +61,7 @@ std::string LooksOff(StoreRig& rig) {
 
 TEST(BlockStoreAccess, AReadOnlyFileSystemSwitchesTheTierOff) {
   const TempDirectory directory;
-  Fill(directory.Path("cache"));
+  FillAt(directory.Path("cache"));
   const std::string index = ReadBytes(directory.Path("cache/index.sqlite"));
   FaultyStorage read_only(Fault::kReadOnly, 0, false);
   StoreRig rig(directory.Path("cache"));
@@ -104,7 +98,7 @@ TEST(BlockStoreAccess, MissingRightsSwitchTheTierOffAndRemoveNothing) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const TempDirectory directory;
   const std::string cache = directory.Path("cache");
-  Fill(cache);
+  FillAt(cache);
   SetMode(directory.Path(""), 0711);
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(cache)) {
@@ -135,7 +129,7 @@ TEST(BlockStoreAccess, MissingRightsSwitchTheTierOffAndRemoveNothing) {
 
 TEST(BlockStoreAccess, AProcessWithoutDescriptorsKeepsTheIndex) {
   const TempDirectory directory;
-  Fill(directory.Path("cache"));
+  FillAt(directory.Path("cache"));
   rlimit before = {};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   int off = 0;
@@ -180,7 +174,7 @@ TEST(BlockStoreAccess, LookingIntoADirectoryWithoutRecordsFindsNothing) {
 TEST(BlockStoreAccess, LookingWithoutAnIndexSaysWhoMakesIt) {
   const TempDirectory directory;
   const std::string cache = directory.Path("cache");
-  Fill(cache);
+  FillAt(cache);
   StoreRig rig(cache);
   rig.options.read_only = true;
   const std::string way_out = "the next `minke generate --kv-disk " + cache +

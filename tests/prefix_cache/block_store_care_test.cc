@@ -24,7 +24,7 @@ using testing::TempDirectory;
 constexpr int64_t kRecords = 12;
 
 // Records of many sizes, in segments of a few.
-void Fill(StoreRig& rig) {
+void FillWithSizes(StoreRig& rig) {
   rig.options.segment_bytes = 20000;
   const auto store = rig.Open();
   ASSERT_TRUE(store);
@@ -51,7 +51,7 @@ VerifyReport Verify(StoreRig& rig) {
 TEST(BlockStoreCare, APerfectStoreHasNoOrphans) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  Fill(rig);
+  FillWithSizes(rig);
   const VerifyReport report = Verify(rig);
   EXPECT_EQ(report.records_checked, kRecords);
   EXPECT_EQ(report.orphan_bytes, 0);
@@ -73,7 +73,7 @@ TEST(BlockStoreCare, APerfectStoreHasNoOrphans) {
 TEST(BlockStoreCare, OrphansAreCountedByTheUnitsThatHoldThem) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  Fill(rig);
+  FillWithSizes(rig);
   const std::string path = rig.options.directory + "/segment-00000001.mks";
   const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
   Overwrite(path, size + 64 * 100 + 3, "litter");
@@ -92,7 +92,7 @@ TEST(BlockStoreCare, OrphansAreCountedByTheUnitsThatHoldThem) {
 TEST(BlockStoreCare, VerifyReportsWhatIsWrongWithSegments) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  Fill(rig);
+  FillWithSizes(rig);
   const std::string damaged = rig.options.directory + "/segment-00000001.mks";
   const std::string newer = rig.options.directory + "/segment-00000002.mks";
   Overwrite(damaged, 20, "x");
@@ -108,7 +108,7 @@ TEST(BlockStoreCare, VerifyReportsWhatIsWrongWithSegments) {
             std::string::npos);
 }
 
-int64_t DiskBytes(const std::string& directory) {
+int64_t BytesByLstat(const std::string& directory) {
   int64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     struct stat info = {};
@@ -125,12 +125,12 @@ TEST(BlockStoreCare, GcTellsWhatTheDirectoryShrankBy) {
     const auto store = rig.Open();
     for (int64_t i = 0; i < 40; ++i) rig.Put(*store, BlockOf(i, 0, {.payload_bytes = 100000}));
   }
-  const int64_t before = DiskBytes(rig.options.directory);
+  const int64_t before = BytesByLstat(rig.options.directory);
   rig.options.budget_bytes = int64_t{2} << 20;
   const auto freed = rig.Open()->Gc();
   ASSERT_TRUE(freed) << freed.error().message;
   EXPECT_GT(*freed, int64_t{2} << 20);
-  EXPECT_EQ(*freed, before - DiskBytes(rig.options.directory));
+  EXPECT_EQ(*freed, before - BytesByLstat(rig.options.directory));
   for (int again = 0; again < 3; ++again) EXPECT_EQ(rig.Open()->Gc().value_or(-1), 0);
   // With the store staying open, too.
   const auto store = rig.Open();
@@ -144,7 +144,7 @@ TEST(BlockStoreCare, TheLogCountsOnceInTheBudgetAtOpening) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
   rig.options.budget_bytes = kStoreBudgetBytesMin;
-  Fill(rig);
+  FillWithSizes(rig);
   // A file that is not the store's counts whole, whatever the index's log takes.
   std::ofstream(rig.options.directory + "/stranger") << std::string(500000, 'x');
   const auto store = rig.Open();

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,22 +19,17 @@ namespace minke {
 namespace {
 
 using testing::BlockOf;
+using testing::kNobody;
 using testing::MemoryDirectory;
+using testing::ReadBytes;
 using testing::SnapshotOf;
 using testing::StoreRig;
 using testing::TempDirectory;
-
-constexpr uint32_t kNobody = 65534;
 
 void ExpectSays(const std::string& message, std::initializer_list<std::string_view> parts) {
   for (const std::string_view part : parts) {
     EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks: " << part;
   }
-}
-
-std::string ReadBytes(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
 }
 
 void WriteBytes(const std::string& path, std::string_view bytes) {
@@ -45,7 +39,7 @@ void WriteBytes(const std::string& path, std::string_view bytes) {
 }
 
 // Five blocks of a chain and a snapshot, in a directory that was closed.
-std::vector<RecordInfo> Fill(StoreRig& rig) {
+std::vector<RecordInfo> FillWithChain(StoreRig& rig) {
   const auto store = rig.Open();
   std::vector<RecordInfo> infos;
   for (int64_t i = 0; i < 5; ++i) infos.push_back(BlockOf(1, i));
@@ -109,7 +103,7 @@ TEST(BlockStoreOpen, ASecondWriterIsRefusedAndAReaderIsNot) {
 TEST(BlockStoreOpen, AnotherModelsRecordsAreKeptAndNeverReturned) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  const std::vector<RecordInfo> infos = Fill(rig);
+  const std::vector<RecordInfo> infos = FillWithChain(rig);
   {
     StoreRig other(directory.Path("cache"));
     other.options.fingerprint = testing::NumberKey("another model", 0);
@@ -144,7 +138,7 @@ void SetSegmentVersion(const std::string& path, uint32_t version) {
 TEST(BlockStoreOpen, ANewerVersionIsRefusedUntouched) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  Fill(rig);
+  FillWithChain(rig);
   const std::string path = directory.Path("cache/segment-00000001.mks");
   SetSegmentVersion(path, kStoreFormatVersion + 1);
   const std::string before = ReadBytes(path);
@@ -156,7 +150,7 @@ TEST(BlockStoreOpen, ANewerVersionIsRefusedUntouched) {
 TEST(BlockStoreOpen, AnOlderVersionsRecordsAreCountedAndRemovedOnce) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  const std::vector<RecordInfo> infos = Fill(rig);
+  const std::vector<RecordInfo> infos = FillWithChain(rig);
   const std::string path = directory.Path("cache/segment-00000001.mks");
   SetSegmentVersion(path, kStoreFormatVersion - 1);
   {
@@ -175,7 +169,7 @@ TEST(BlockStoreOpen, SomebodyElsesFilesAreRefusedByName) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  Fill(rig);
+  FillWithChain(rig);
   for (const std::string name : {"segment-00000001.mks", "index.sqlite", "lock"}) {
     const std::string path = directory.Path("cache/" + name);
     ASSERT_EQ(::chown(path.c_str(), kNobody, kNobody), 0);
@@ -189,7 +183,7 @@ TEST(BlockStoreOpen, SomebodyElsesFilesAreRefusedByName) {
 TEST(BlockStoreOpen, ADirectoryThatOthersMayWriteToIsRefused) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  Fill(rig);
+  FillWithChain(rig);
   std::filesystem::permissions(rig.options.directory, std::filesystem::perms::others_write,
                                std::filesystem::perm_options::add);
   ExpectSays(rig.OpenError(), {rig.options.directory, "other users may write", "chmod 700"});
@@ -199,7 +193,7 @@ TEST(BlockStoreOpen, PlantedSymbolicLinksAreRefused) {
   const TempDirectory directory;
   directory.Write("victim", "must not change");
   StoreRig rig(directory.Path("cache"));
-  Fill(rig);
+  FillWithChain(rig);
   for (const std::string name : {"segment-00000001.mks", "index.sqlite", "lock",
                                  "segment-00000077.mks", "index.sqlite-wal", "stranger"}) {
     const std::string path = directory.Path("cache/" + name);
@@ -222,7 +216,7 @@ TEST(BlockStoreOpen, PlantedSymbolicLinksAreRefused) {
 TEST(BlockStoreOpen, ALostIndexIsMadeAgainFromTheSegments) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  const std::vector<RecordInfo> infos = Fill(rig);
+  const std::vector<RecordInfo> infos = FillWithChain(rig);
   ASSERT_TRUE(std::filesystem::remove(directory.Path("cache/index.sqlite")));
   const auto store = rig.Open();
   EXPECT_EQ(store->Stats().records_recovered, 6);
@@ -252,7 +246,7 @@ TEST(BlockStoreOpen, AnIndexOlderThanTheSegmentsIsBroughtUpToDate) {
 TEST(BlockStoreOpen, ForeignTablesInTheIndexAreThrownAway) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  const std::vector<RecordInfo> infos = Fill(rig);
+  const std::vector<RecordInfo> infos = FillWithChain(rig);
   WriteBytes(directory.Path("cache/index.sqlite"), "this is no database, and long enough for one");
   const auto store = rig.Open();
   EXPECT_EQ(store->Stats().index_rebuilds, 1);
@@ -309,7 +303,7 @@ TEST(BlockStoreOpen, ASmallerBudgetHoldsAtOnce) {
 TEST(BlockStoreOpen, RecordsThatMovedToAnotherNameAreDropped) {
   const TempDirectory directory;
   StoreRig rig(directory.Path("cache"));
-  const std::vector<RecordInfo> infos = Fill(rig);
+  const std::vector<RecordInfo> infos = FillWithChain(rig);
   std::filesystem::rename(directory.Path("cache/segment-00000001.mks"),
                           directory.Path("cache/segment-00000002.mks"));
   const auto store = rig.Open();

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
@@ -51,6 +53,14 @@ class MemoryDirectory {
  private:
   std::filesystem::path path_;
 };
+
+// The user that owns nothing.
+inline constexpr uid_t kNobody = 65534;
+
+inline std::string ReadBytes(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
 
 inline CacheKey NumberKey(std::string_view purpose, int64_t number) {
   KeyHasher hasher(purpose);

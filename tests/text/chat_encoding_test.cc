@@ -11,6 +11,7 @@ namespace {
 using testing::GoldenIds;
 using testing::GoldenJson;
 using testing::MiniTokenizer;
+using testing::MustEncode;
 using testing::MustParse;
 using testing::MustParseOfficial;
 
@@ -92,14 +93,6 @@ TEST(ChatEncoding, EveryTaggedText) {
     EXPECT_EQ(DumpJson(*content, JsonStyle::kCompact),
               DumpJson(*golden.Find("expected_content"), JsonStyle::kCompact));
   }
-}
-
-Prompt MustEncode(std::string_view json) {
-  auto request = ParseChatRequest(MustParse(json), "test");
-  CHECK(request.has_value(), request.error().message);
-  auto prompt = EncodeChat(*request);
-  CHECK(prompt.has_value(), prompt.error().message);
-  return std::move(*prompt);
 }
 
 std::string EncodeError(std::string_view json) {

@@ -8,7 +8,7 @@ namespace {
 
 using testing::MustParse;
 
-std::string ErrorOf(std::string_view json, RequestRules rules = RequestRules::kServer) {
+std::string RequestError(std::string_view json, RequestRules rules = RequestRules::kServer) {
   const auto request = ParseChatRequest(MustParse(json), "body", rules);
   return request.has_value() ? "no error" : request.error().message;
 }
@@ -69,7 +69,7 @@ TEST(ChatRequest, WrongFieldsAreNamedByTheirPlace) {
       {R"({"messages": [], "tools": [{"function": {"name": "a b"}}]})", "tools[0].function.name"},
       {R"({"messages": [], "response_format": {"type": "regex"}})", "response_format.type"}};
   for (const auto& [json, place] : cases) {
-    const std::string error = ErrorOf(json);
+    const std::string error = RequestError(json);
     EXPECT_EQ(error.rfind("body: " + place + " ", 0), 0U) << json << "\n" << error;
   }
 }
@@ -77,7 +77,7 @@ TEST(ChatRequest, WrongFieldsAreNamedByTheirPlace) {
 TEST(ChatRequest, ReadsAListOrAnObject) {
   EXPECT_EQ(MustRead(R"([{"role": "user", "content": "x"}])").messages.size(), 1U);
   EXPECT_EQ(MustRead(R"({"messages": [{"role": "user", "content": "x"}]})").messages.size(), 1U);
-  EXPECT_EQ(ErrorOf(R"({"messages": [], "model": "m", "temperature": 2})"), "no error");
+  EXPECT_EQ(RequestError(R"({"messages": [], "model": "m", "temperature": 2})"), "no error");
 }
 
 TEST(ChatRequest, ThinkingIsOnUnlessSwitchedOff) {
@@ -111,7 +111,7 @@ TEST(ChatRequest, ToolNamesAreLimitedAndUnique) {
     for (const std::string& name : names) {
       list += (list.empty() ? "" : ",") + (R"({"function": {"name": ")" + name + "\"}}");
     }
-    return ErrorOf("{\"messages\": [], \"tools\": [" + list + "]}");
+    return RequestError("{\"messages\": [], \"tools\": [" + list + "]}");
   };
   EXPECT_EQ(with_names({std::string(128, 'a'), "B-9_", "ns::f"}), "no error");
   EXPECT_NE(with_names({std::string(129, 'a')}), "no error");
@@ -125,10 +125,10 @@ TEST(ChatRequest, PrefixContinuesTheLastAssistantMessage) {
   const ChatRequest request = MustRead(R"([{"role": "user", "content": "q"},
       {"role": "assistant", "content": "The", "prefix": true}])");
   EXPECT_TRUE(request.messages[1].wo_eos);
-  EXPECT_NE(
-      ErrorOf(R"([{"role": "user", "content": "q", "prefix": true}])").find("messages[0].prefix"),
-      std::string::npos);
-  EXPECT_NE(ErrorOf(R"([{"role": "assistant", "content": "q", "prefix": true},
+  EXPECT_NE(RequestError(R"([{"role": "user", "content": "q", "prefix": true}])")
+                .find("messages[0].prefix"),
+            std::string::npos);
+  EXPECT_NE(RequestError(R"([{"role": "assistant", "content": "q", "prefix": true},
                         {"role": "user", "content": "q"}])")
                 .find("messages[0].prefix"),
             std::string::npos);
@@ -137,7 +137,7 @@ TEST(ChatRequest, PrefixContinuesTheLastAssistantMessage) {
 TEST(ChatRequest, DeveloperIsTheSystemForClientsOnly) {
   const std::string json = R"([{"role": "developer", "content": "d"}])";
   EXPECT_EQ(MustRead(json).messages[0].role, Role::kSystem);
-  EXPECT_NE(ErrorOf(json, RequestRules::kOfficialEncoder), "no error");
+  EXPECT_NE(RequestError(json, RequestRules::kOfficialEncoder), "no error");
 }
 
 TEST(ChatRequest, UnknownBlocksAreShownByTypeOutsideToolResults) {
@@ -160,7 +160,7 @@ TEST(ChatRequest, MessagesHaveALimit) {
 
 TEST(ChatRequest, ErrorsDoNotRepeatLongTexts) {
   const std::string secret(500, 's');
-  const std::string error = ErrorOf(R"([{"role": ")" + secret + R"(", "content": "x"}])");
+  const std::string error = RequestError(R"([{"role": ")" + secret + R"(", "content": "x"}])");
   EXPECT_EQ(error.find(secret), std::string::npos);
   EXPECT_LT(error.size(), 200U);
 }

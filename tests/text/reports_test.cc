@@ -13,15 +13,8 @@ namespace minke {
 namespace {
 
 using testing::MiniTokenizer;
+using testing::MustEncode;
 using testing::MustParse;
-
-Prompt MustEncode(std::string_view json) {
-  auto request = ParseChatRequest(MustParse(json), "body");
-  CHECK(request.has_value(), request.error().message);
-  auto prompt = EncodeChat(*request);
-  CHECK(prompt.has_value(), prompt.error().message);
-  return std::move(*prompt);
-}
 
 std::string EncodeError(std::string_view json, bool require_reasoning) {
   auto request = ParseChatRequest(MustParse(json), "body");

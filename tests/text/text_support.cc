@@ -69,6 +69,14 @@ Json MustParse(std::string_view json) {
   return std::move(*parsed);
 }
 
+Prompt MustEncode(std::string_view json) {
+  auto request = ParseChatRequest(MustParse(json), "test");
+  CHECK(request.has_value(), request.error().message);
+  auto prompt = EncodeChat(*request);
+  CHECK(prompt.has_value(), prompt.error().message);
+  return std::move(*prompt);
+}
+
 std::string RandomText(std::mt19937* generator, size_t characters) {
   struct Range {
     uint32_t first;

@@ -27,6 +27,9 @@ ChatRequest MustParseOfficial(const Json& golden_case);
 // Parsed test input.
 Json MustParse(std::string_view json);
 
+// The prompt of a request that must be in order.
+Prompt MustEncode(std::string_view json);
+
 // Pseudo-random texts: valid characters of many scripts, blanks, digits and punctuation.
 std::string RandomText(std::mt19937* generator, size_t characters);
 std::string RandomBytes(std::mt19937* generator, size_t bytes);

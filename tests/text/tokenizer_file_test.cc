@@ -27,19 +27,19 @@ Json& At(Json& root, const std::vector<std::string>& path) {
   return *value;
 }
 
-std::string ErrorOf(const Json& file) {
+std::string FileError(const Json& file) {
   const auto tokenizer = Tokenizer::Parse(DumpJson(file, JsonStyle::kCompact), "a.json");
   return tokenizer.has_value() ? "no error" : tokenizer.error().message;
 }
 
 void ExpectRefused(const Json& file, const std::string& field) {
-  const std::string error = ErrorOf(file);
+  const std::string error = FileError(file);
   EXPECT_NE(error.find("a.json"), std::string::npos) << error;
   EXPECT_NE(error.find(field), std::string::npos) << error;
 }
 
 TEST(TokenizerFile, TheMiniFileIsRead) {
-  EXPECT_EQ(ErrorOf(MiniFile()), "no error");
+  EXPECT_EQ(FileError(MiniFile()), "no error");
 }
 
 TEST(TokenizerFile, MergesMayBePairs) {
@@ -144,7 +144,7 @@ TEST(TokenizerFile, RefusesMergesThatMakeAControlToken) {
       .as_array()
       .push_back(testing::MustParse(
           R"({"id": 512, "content": "qz", "single_word": false, "lstrip": false})"));
-  EXPECT_EQ(ErrorOf(file), "no error");
+  EXPECT_EQ(FileError(file), "no error");
   At(file, {"model", "merges"}).as_array().push_back(Json("q z"));
   ExpectRefused(file, "control token");
 }
@@ -161,7 +161,7 @@ TEST(TokenizerFile, LimitsTheLengthOfTokens) {
   const auto with_token = [](size_t bytes) {
     Json file = MiniFile();
     At(file, {"model", "vocab"}).Set(std::string(bytes, 'x'), Json(512));
-    return ErrorOf(file);
+    return FileError(file);
   };
   EXPECT_EQ(with_token(kTokenBytesMax), "no error");
   EXPECT_NE(with_token(kTokenBytesMax + 1).find("4096"), std::string::npos);
