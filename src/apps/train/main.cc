@@ -1,0 +1,215 @@
+// minke-train: makes small models of the released architecture. Flags and their help; the one file
+// of the program that includes CLI11, and the edge at which libtorch's exceptions end.
+#include <csignal>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/train/commands.h"
+
+namespace minke::train {
+namespace {
+
+constexpr size_t kHelpColumnWidth = 28;
+constexpr int64_t kTokensMax = 1 << 20;
+constexpr int64_t kSeedMax = int64_t{1} << 53;  // exact in every JSON reader
+
+constexpr const char* kDescription =
+    "Trains small models of the architecture from scratch, on this machine's processors.\n"
+    "\n"
+    "  tools/make_corpus.sh DIR                                text, from Debian packages\n"
+    "  minke-train tokenizer --corpus DIR --out models/nano    its tokenizer\n"
+    "  minke-train run --model models/nano --corpus DIR --run RUN\n"
+    "                                                          train; Ctrl-C keeps the state\n"
+    "  minke-train run --run RUN --resume                      continue\n"
+    "  minke-train evaluate --model RUN                        what it can do so far\n"
+    "  minke-train export --run RUN --out DIR                  a model for minke\n"
+    "\n"
+    "Config, seed and corpus determine a run. docs/nano.md tells the recipe.\n";
+
+CLI::Option* Text(CLI::App& command, const char* name, std::string* value, const char* type,
+                  const char* help) {
+  return command.add_option(name, *value, help)->type_name(type);
+}
+
+void AddTokenizer(CLI::App& app, TokenizerFlags* flags) {
+  CLI::App* command = app.add_subcommand("tokenizer", "Train a tokenizer on a corpus");
+  Text(*command, "--corpus", &flags->corpus, "DIR", "Folder that `corpus` has made")->required();
+  Text(*command, "--out", &flags->out, "DIR", "Gets tokenizer.json and tokenizer_config.json")
+      ->required();
+  command->add_option("--vocab-size", flags->vocab_size, "Tokens, control tokens included")
+      ->check(CLI::Range(int64_t{512}, kTokensMax))
+      ->type_name("N");
+}
+
+void AddCorpus(CLI::App& app, CorpusFlags* flags) {
+  CLI::App* command = app.add_subcommand(
+      "corpus", "Clean unpacked Debian packages to a corpus (called by tools/make_corpus.sh)");
+  CLI::Option* list =
+      command->add_flag("--list", flags->list, "Name the packages, one a line, and do nothing");
+  CLI::Option* packages =
+      Text(*command, "--packages", &flags->packages, "DIR", "Folder of unpacked packages");
+  CLI::Option* out = Text(*command, "--out", &flags->out, "DIR", "Gets the text and its manifest");
+  packages->needs(out)->excludes(list);
+  out->needs(packages)->excludes(list);
+  command->require_option(1, 2);
+}
+
+void AddRun(CLI::App& app, RunFlags* flags) {
+  CLI::App* command = app.add_subcommand("run", "Train, or continue a training run");
+  Text(*command, "--run", &flags->run, "DIR", "The run's folder: state, log, its own inputs")
+      ->required();
+  Text(*command, "-m,--model", &flags->model, "DIR",
+       "Folder with config.json, tokenizer.json, tokenizer_config.json");
+  Text(*command, "--config", &flags->config, "FILE",
+       "The stages (default: training.json of that folder)");
+  Text(*command, "--corpus", &flags->corpus, "DIR", "Folder that `corpus` has made");
+  command->add_option("--seed", flags->seed, "Instead of the config's")
+      ->check(CLI::Range(int64_t{0}, kSeedMax))
+      ->type_name("N");
+  command
+      ->add_option("--replicas", flags->replicas,
+                   "Threads, each with its share of a step's rows; part of what determines the "
+                   "run (default: one per processor)")
+      ->check(CLI::Range(1, 64))
+      ->type_name("N");
+  Text(*command, "--init", &flags->init, "DIR", "Start from the weights of an exported model");
+  Text(*command, "--branch-from", &flags->branch, "FILE",
+       "Start from a state of another run, e.g. its stage-2.state, with this run's stages");
+  command->add_flag("--resume", flags->resume, "Continue the run in the folder");
+  command->add_flag("--resume-previous", flags->resume_previous,
+                    "Continue from the state before the last one");
+  command->add_flag("--accept-changes", flags->accept_changes,
+                    "Continue although config, corpus or replicas differ");
+  command->add_flag("--allow-slow-blas", flags->allow_slow_blas,
+                    "Train although matrix products are slow");
+}
+
+void AddExport(CLI::App& app, ExportFlags* flags) {
+  CLI::App* command =
+      app.add_subcommand("export", "Write a model in the released checkpoint format");
+  Text(*command, "--run", &flags->run, "DIR", "A run's folder")->required();
+  Text(*command, "--state", &flags->state, "NAME",
+       "One of its states, e.g. stage-2.state (default: the last)");
+  Text(*command, "--out", &flags->out, "DIR", "A new folder for the model")->required();
+}
+
+void AddWeights(CLI::App& command, WeightsFlags* flags) {
+  Text(command, "-m,--model,--run", &flags->model, "DIR", "A run's folder or an exported model")
+      ->required();
+  Text(command, "--state", &flags->state, "NAME", "One of a run's states, e.g. stage-2.state");
+  command.add_option("--attention", flags->attention, "Which compressed rows are seen")
+      ->check(CLI::IsMember({"dense", "sparse", "sparse+pool"}))
+      ->type_name("KIND")
+      ->capture_default_str();
+  command.add_option("--quantization", flags->quantization, "What is rounded as in the engine")
+      ->check(CLI::IsMember({"none", "all"}))
+      ->type_name("KIND")
+      ->capture_default_str();
+  command.add_flag("--mask-compressed", flags->mask, "Control: window rows alone");
+  command.add_flag("--no-engram", flags->no_engram, "Control: leave the Engram out");
+  command.add_flag("--replay", flags->replay, "The decoder sees a replayed window only");
+}
+
+template <typename Flags>
+void AddCases(CLI::App& command, Flags* flags) {
+  command.add_option("--cases", flags->cases, "Questions of each length")
+      ->check(CLI::Range(int64_t{1}, kTokensMax))
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--seed", flags->seed, "Of the cases; never shared with training")
+      ->check(CLI::Range(int64_t{0}, kSeedMax))
+      ->type_name("N")
+      ->capture_default_str();
+  Text(command, "--filler", &flags->filler, "FILE",
+       "Text between the facts (default: neutral sentences)");
+}
+
+void AddEvaluate(CLI::App& app, EvaluateFlags* flags) {
+  CLI::App* command =
+      app.add_subcommand("evaluate", "Recall by length, and bits per byte, as JSON");
+  AddWeights(*command, &flags->weights);
+  AddCases(*command, flags);
+  command->add_option("--lengths", flags->lengths, "Tokens of the prompts")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{128}, kTokensMax))
+      ->type_name("N,...");
+  command->add_flag("--unseen-keys", flags->held_out_keys, "Keys that training never has");
+  Text(*command, "--text", &flags->text, "FILE", "Held-out text, for bits per byte");
+  command->add_option("--text-tokens", flags->text_tokens, "Tokens of it")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 40))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--window", flags->window, "Tokens of context when reading it")
+      ->check(CLI::Range(int64_t{16}, kTokensMax))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+void AddGreedy(CLI::App& app, GreedyFlags* flags) {
+  CLI::App* command = app.add_subcommand(
+      "greedy", "Greedy answers to recall cases, a JSON object a line, to compare with minke");
+  AddWeights(*command, &flags->weights);
+  AddCases(*command, flags);
+  command->add_option("--length", flags->length, "Tokens of the prompts")
+      ->check(CLI::Range(int64_t{128}, kTokensMax))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+int RunCommandLine(int argc, const char* const* argv) {
+  CLI::App app(kDescription, "minke-train");
+  app.set_version_flag("--version", MINKE_VERSION);
+  app.get_formatter()->column_width(kHelpColumnWidth);
+  TokenizerFlags tokenizer;
+  CorpusFlags corpus;
+  RunFlags run;
+  ExportFlags exported;
+  EvaluateFlags evaluate;
+  GreedyFlags greedy;
+  AddCorpus(app, &corpus);
+  AddTokenizer(app, &tokenizer);
+  AddRun(app, &run);
+  AddExport(app, &exported);
+  AddEvaluate(app, &evaluate);
+  AddGreedy(app, &greedy);
+  app.require_subcommand(0, 1);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitSuccess : kExitUsage;
+  }
+  try {
+    if (app.got_subcommand("corpus")) return RunCorpus(corpus);
+    if (app.got_subcommand("tokenizer")) return RunTokenizer(tokenizer);
+    if (app.got_subcommand("run")) return RunTraining(run);
+    if (app.got_subcommand("export")) return RunExport(exported);
+    if (app.got_subcommand("evaluate")) return RunEvaluate(evaluate);
+    if (app.got_subcommand("greedy")) return RunGreedy(greedy);
+  } catch (const std::exception& error) {
+    return PrintError(Error{ErrorCode::kInvalidInput, error.what()});
+  }
+  std::cerr << app.help();
+  return kExitUsage;
+}
+
+}  // namespace
+
+int PrintError(const Error& error) {
+  std::cerr << "minke-train: error: " << error.message << '\n';
+  return kExitFailure;
+}
+
+void PrintNote(const std::string& sentence) {
+  std::cerr << "minke-train: note: " << sentence << '\n';
+}
+
+}  // namespace minke::train
+
+int main(int argc, char** argv) {
+  // A limit on the size of files is an error like a full disk, not the end of the program.
+  std::signal(SIGXFSZ, SIG_IGN);
+  return minke::train::RunCommandLine(argc, argv);
+}

@@ -1,0 +1,232 @@
+// minke-train run: prepares a run's folder, or takes up the run in it, and trains.
+#include <malloc.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "apps/interrupts.h"
+#include "apps/train/commands.h"
+#include "apps/train/progress.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/storage_system.h"
+#include "train/blas_check.h"
+#include "train/digest.h"
+#include "train/generated_rows.h"
+#include "train/model_folder.h"
+#include "train/stage_config.h"
+#include "train/trainer.h"
+
+namespace minke::train {
+namespace {
+
+constexpr const char* kTrainingConfigFile = "training.json";
+constexpr const char* kRunFile = "run.json";
+constexpr const char* kLockFile = "lock";
+constexpr uint64_t kRunFileBytesMax = uint64_t{64} << 10;
+
+// What a run's folder remembers of the command that started it.
+struct RunOrigin {
+  std::string corpus;
+  uint64_t seed = 0;
+  int64_t replicas = 1;
+};
+
+Status WriteText(const std::string& path, std::string_view text) {
+  return WriteFile(path, std::as_bytes(std::span(text.data(), text.size())));
+}
+
+Status CopyFile(const std::string& from, const std::string& to) {
+  return WriteText(to, TRY(ReadFile(from, kTokenizerFileBytesMax)));
+}
+
+bool HasRun(const std::string& run) {
+  return FileExists(JoinPath(run, kRunFile));
+}
+
+// Everything that the run is made of goes into its folder, so that it can be continued and exported
+// without the files that it began with.
+Status PrepareFolder(const RunFlags& flags, const std::string& config_path) {
+  if (HasRun(flags.run)) {
+    return Fail(
+        fmt::format("{} holds a run already. --resume continues it; to start another one, "
+                    "name a new folder.",
+                    flags.run));
+  }
+  if (flags.model.empty() || flags.corpus.empty()) {
+    return Fail(
+        "A new run needs --model DIR (config.json and the tokenizer) and --corpus DIR; "
+        "--resume continues the run in its folder.");
+  }
+  std::error_code error;
+  std::filesystem::create_directories(flags.run, error);
+  if (error) {
+    return Fail(ErrorCode::kIo, fmt::format("Cannot make {}: {}.", flags.run, error.message()));
+  }
+  for (const char* name : {kModelConfigFile, kTokenizerFile, kTokenizerConfigFile}) {
+    TRY_STATUS(CopyFile(JoinPath(flags.model, name), JoinPath(flags.run, name)));
+  }
+  return CopyFile(config_path, JoinPath(flags.run, kTrainingConfigFile));
+}
+
+// The lock is held as long as the file is open; it goes with the process, however that ends.
+Result<StorageFile> LockFolder(const std::string& run) {
+  const std::unique_ptr<StorageSystem> storage = MakePosixStorage();
+  StorageFile file = TRY(storage->OpenFile(JoinPath(run, kLockFile), OpenMode::kOpenOrCreate));
+  if (TRY(storage->Lock(file))) return file;
+  return Fail(
+      fmt::format("Another minke-train works in {}; wait for it or name another folder.", run));
+}
+
+Status WriteOrigin(const std::string& run, const RunOrigin& origin) {
+  const Json json(
+      JsonObject{{"corpus", origin.corpus}, {"seed", origin.seed}, {"replicas", origin.replicas}});
+  return WriteText(JoinPath(run, kRunFile), DumpJson(json, JsonStyle::kPretty) + '\n');
+}
+
+Result<RunOrigin> ReadOrigin(const std::string& run) {
+  const std::string path = JoinPath(run, kRunFile);
+  if (!FileExists(path)) {
+    return Fail(ErrorCode::kNotFound,
+                fmt::format("{} holds no run to continue: there is no {}.", run, path));
+  }
+  const Json json = TRY(ParseJson(TRY(ReadFile(path, kRunFileBytesMax)), path));
+  RunOrigin origin;
+  origin.corpus = TRY(JsonString(json, "corpus", path));
+  origin.seed = static_cast<uint64_t>(TRY(JsonInt(json, "seed", path)));
+  origin.replicas = TRY(JsonInt(json, "replicas", path));
+  if (origin.replicas < 1 || origin.replicas > kReplicasMax) {
+    return Fail(fmt::format("{}: replicas must be from 1 to {}, found {}.", path, kReplicasMax,
+                            origin.replicas));
+  }
+  return origin;
+}
+
+int64_t DefaultReplicas(const TrainingConfig& config) {
+  int64_t rows = 1;
+  for (const StageConfig& stage : config.stages) {
+    for (const RowShape& shape : stage.shapes) rows = std::max(rows, shape.count);
+  }
+  const auto processors = static_cast<int64_t>(std::thread::hardware_concurrency());
+  return std::clamp<int64_t>(processors, 1, std::min<int64_t>(rows, kReplicasMax));
+}
+
+Result<RunOrigin> MakeOrigin(const RunFlags& flags, const TrainingConfig& config, bool resume) {
+  RunOrigin origin;
+  if (resume) {
+    origin = TRY(ReadOrigin(flags.run));
+  } else {
+    origin = {{}, config.seed, DefaultReplicas(config)};
+  }
+  if (!flags.corpus.empty()) origin.corpus = std::filesystem::absolute(flags.corpus).string();
+  if (flags.seed) origin.seed = *flags.seed;
+  if (flags.replicas > 0) origin.replicas = flags.replicas;
+  return origin;
+}
+
+// Weights and position that the run begins with.
+Status Begin(const RunFlags& flags, bool resume, Trainer* trainer) {
+  if (flags.resume_previous) {
+    return trainer->Resume(PreviousStatePath(trainer->StatePath()), flags.accept_changes);
+  }
+  if (resume && FileExists(trainer->StatePath())) {
+    return trainer->Resume(trainer->StatePath(), flags.accept_changes);
+  }
+  if (resume && FileExists(PreviousStatePath(trainer->StatePath()))) {
+    return Fail(
+        fmt::format("There is no {}, but a state before it; --resume-previous continues "
+                    "from there.",
+                    trainer->StatePath()));
+  }
+  // Killed before the first state: its beginning is what there is to continue.
+  if (resume) PrintNote("The run has no state yet, so it begins anew.");
+  if (!flags.branch.empty()) return trainer->Branch(flags.branch);
+  if (!flags.init.empty()) return trainer->model().Load(flags.init);
+  return {};
+}
+
+Result<RunOutcome> Train(Trainer* trainer, Interrupts* interrupts) {
+  Progress progress;
+  RunCallbacks callbacks;
+  callbacks.on_step = [&progress](const StepReport& report) { progress.Show(report); };
+  callbacks.should_stop = [interrupts] { return interrupts->Take(); };
+  Result<RunOutcome> outcome = trainer->Run(callbacks);
+  progress.Finish();
+  return outcome;
+}
+
+Status CheckBlas(bool allow_slow) {
+  const BlasSpeed speed = MeasureBlas();
+  const Status status = CheckBlasSpeed(speed);
+  if (!status && !allow_slow) return status;
+  if (!status) PrintNote(status.error().message);
+  PrintNote(fmt::format("{:.0f} GFLOP/s a thread with {}.", speed.gflops, speed.library));
+  return {};
+}
+
+// A step frees what the next one allocates again, tensor by tensor; given back to the system in
+// between, every page of it would be cleared once more.
+void KeepFreedMemory() {
+  constexpr int kNever = 1 << 30;  // bytes
+  mallopt(M_MMAP_THRESHOLD, kNever);
+  mallopt(M_TRIM_THRESHOLD, kNever);
+}
+
+Result<RunOutcome> Run(const RunFlags& flags) {
+  KeepFreedMemory();
+  Interrupts interrupts = TRY(Interrupts::Create());  // before any thread
+  UseOneThreadPerCaller();
+  TRY_STATUS(CheckBlas(flags.allow_slow_blas));
+  const bool resume = flags.resume || flags.resume_previous;
+  const std::string in_run = JoinPath(flags.run, kTrainingConfigFile);
+  std::string config_path = flags.config;
+  if (config_path.empty()) {
+    config_path = resume ? in_run : JoinPath(flags.model, kTrainingConfigFile);
+  }
+  if (!resume) TRY_STATUS(PrepareFolder(flags, config_path));
+  TrainingConfig config = TRY(LoadTrainingConfig(config_path));
+  const RunOrigin origin = TRY(MakeOrigin(flags, config, resume));
+  const StorageFile lock = TRY(LockFolder(flags.run));
+  ModelFolder folder = TRY(OpenModelFolder(JoinPath(flags.run, kModelConfigFile), flags.run));
+  const std::unique_ptr<GeneratedRows> rows =
+      TRY(GeneratedRows::Open(origin.corpus, std::move(folder.tokenizer)));
+  RunIdentity identity{config.digest,
+                       Digest(folder.config_text),
+                       Digest(folder.tokenizer_text),
+                       rows->digest(),
+                       origin.seed,
+                       origin.replicas};
+  std::unique_ptr<Model> model =
+      TRY(Model::Create(folder.config, folder.engram_token_map, origin.seed));
+  Trainer trainer(std::move(config), std::move(identity), std::move(model), *rows, flags.run);
+  TRY_STATUS(Begin(flags, resume, &trainer));
+  TRY_STATUS(WriteOrigin(flags.run, origin));
+  // Changes that were accepted are from now on the run's own.
+  if (resume && config_path != in_run) TRY_STATUS(CopyFile(config_path, in_run));
+  const RunOutcome outcome = TRY(Train(&trainer, &interrupts));
+  const char* const end = outcome == RunOutcome::kFinished ? "Finished" : "Stopped";
+  PrintNote(fmt::format("{} at step {} after {} of training; the state is {}.", end,
+                        trainer.position().step, Duration(trainer.position().seconds),
+                        trainer.StatePath()));
+  return outcome;
+}
+
+}  // namespace
+
+int RunTraining(const RunFlags& flags) {
+  const Result<RunOutcome> outcome = Run(flags);
+  if (!outcome) return PrintError(outcome.error());
+  return *outcome == RunOutcome::kFinished ? kExitSuccess : kExitStopped;
+}
+
+}  // namespace minke::train

@@ -1,0 +1,70 @@
+#include "train/recall_probe.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "recall/random.h"
+#include "recall/recall_case.h"
+#include "text/chat_encoding.h"
+
+namespace minke::train {
+namespace {
+
+// The conversation with the last answer given.
+Result<std::vector<int32_t>> AnsweredIds(const RecallCase& recall, const Tokenizer& tokenizer) {
+  ChatRequest request = recall.request;
+  ChatMessage answer;
+  answer.role = Role::kAssistant;
+  answer.reasoning_content = "";
+  answer.content.push_back({.kind = ContentPart::Kind::kText,
+                            .text = recall.facts.questions.back().answer,
+                            .image = {}});
+  request.messages.push_back(std::move(answer));
+  return PromptIds(TRY(EncodeChat(request)), tokenizer);
+}
+
+}  // namespace
+
+int64_t FactsFor(int64_t tokens) {
+  constexpr int64_t kShortest = 128;
+  constexpr int64_t kPerDoubling = 4;
+  constexpr int64_t kLeast = 3;
+  const int doublings = std::bit_width(static_cast<uint64_t>(tokens / kShortest)) - 1;
+  return std::max(kLeast, kPerDoubling * doublings);
+}
+
+Result<std::vector<RecallProbe>> MakeProbes(const ProbeOptions& options, const Filler& filler,
+                                            const Tokenizer& tokenizer) {
+  CaseOptions wanted;
+  wanted.tokens = options.tokens;
+  wanted.facts.facts = FactsFor(options.tokens);
+  wanted.facts.value_digits = {4, 4, 4, 4, 4, 4, 2, 3, 5, 6};
+  wanted.facts.keys = options.keys;
+  std::vector<RecallProbe> probes;
+  for (int64_t i = 0; i < options.cases; ++i) {
+    Random random({kEvaluationDomain, options.seed, static_cast<uint64_t>(options.tokens),
+                   static_cast<uint64_t>(i)});
+    RecallCase recall = TRY(MakeRecallCase(wanted, filler, tokenizer, random));
+    const std::vector<int32_t> all = TRY(AnsweredIds(recall, tokenizer));
+    RecallProbe probe;
+    probe.prompt = recall.ids;
+    const bool continues = all.size() > probe.prompt.size() &&
+                           std::equal(probe.prompt.begin(), probe.prompt.end(), all.begin());
+    if (!continues) {
+      return Fail(
+          fmt::format("Case {} of {} tokens: the conversation with its answer does not "
+                      "begin with the prompt; the tokenizer joins text across turns.",
+                      i, options.tokens));
+    }
+    probe.answer.assign(all.begin() + static_cast<std::ptrdiff_t>(probe.prompt.size()), all.end());
+    probe.distance = static_cast<int64_t>(probe.prompt.size()) - 1 - recall.value_positions.back();
+    probe.facts = std::move(recall.facts);
+    probes.push_back(std::move(probe));
+  }
+  return probes;
+}
+
+}  // namespace minke::train

@@ -1,0 +1,35 @@
+// Recall cases as the trainer asks them: a prompt, and the answer that is right token by token.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/result.h"
+#include "recall/facts.h"
+#include "recall/filler.h"
+#include "recall/words.h"
+#include "text/tokenizer.h"
+
+namespace minke::train {
+
+struct RecallProbe {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> answer;  // ends with the end of the turn
+  int64_t distance = 0;         // tokens from the value in the prompt to the prompt's end
+  FactSet facts;                // with this one question
+};
+
+struct ProbeOptions {
+  int64_t tokens = 1024;  // of the prompt, at most
+  int64_t cases = 40;
+  uint64_t seed = 1;
+  WordSplit keys = WordSplit::kTraining;
+};
+// As many facts as minke eval recall has at that length: 8 at 512, four more with each doubling.
+int64_t FactsFor(int64_t tokens);
+
+// From the evaluation's stream of random numbers: never what training has seen.
+Result<std::vector<RecallProbe>> MakeProbes(const ProbeOptions& options, const Filler& filler,
+                                            const Tokenizer& tokenizer);
+
+}  // namespace minke::train

@@ -1,0 +1,338 @@
+#include "train/stage_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "train/digest.h"
+
+namespace minke::train {
+namespace {
+
+// Members of one object, by name; what nobody asked for is an unknown key at the end.
+class KeyReader {
+ public:
+  static Result<KeyReader> Open(const Json& value, std::string_view what, std::string place) {
+    if (!value.is_object()) {
+      return Fail(fmt::format("{}: {} must be an object, found {}.", what,
+                              place.empty() ? "the file" : place, value.TypeName()));
+    }
+    return KeyReader(value, what, std::move(place));
+  }
+
+  bool Has(std::string_view key) const { return object_->Find(key) != nullptr; }
+  std::string Name(std::string_view key) const {
+    return place_.empty() ? std::string(key) : fmt::format("{}.{}", place_, key);
+  }
+  const std::string& what() const { return what_; }
+
+  const Json* Take(std::string_view key) {
+    known_.emplace_back(key);
+    return object_->Find(key);
+  }
+
+  Status Number(std::string_view key, double low, double high, double* value) {
+    const Json* found = Take(key);
+    if (found == nullptr) return {};
+    if (!found->is_number() || !(found->as_double() >= low && found->as_double() <= high)) {
+      return Fail(fmt::format("{}: {} must be a number from {} to {}, found {}.", what_, Name(key),
+                              low, high, DumpJson(*found, JsonStyle::kCompact)));
+    }
+    *value = found->as_double();
+    return {};
+  }
+
+  Status Integer(std::string_view key, int64_t low, int64_t high, int64_t* value) {
+    const Json* found = Take(key);
+    if (found == nullptr) return {};
+    const bool fits = found->is_integer() && found->as_double() >= static_cast<double>(low) &&
+                      found->as_double() <= static_cast<double>(high);
+    if (!fits) {
+      return Fail(fmt::format("{}: {} must be an integer from {} to {}, found {}.", what_,
+                              Name(key), low, high, DumpJson(*found, JsonStyle::kCompact)));
+    }
+    *value = found->as_int();
+    return {};
+  }
+
+  Status Boolean(std::string_view key, bool* value) {
+    const Json* found = Take(key);
+    if (found == nullptr) return {};
+    if (!found->is_bool()) {
+      return Fail(fmt::format("{}: {} must be true or false, found {}.", what_, Name(key),
+                              DumpJson(*found, JsonStyle::kCompact)));
+    }
+    *value = found->as_bool();
+    return {};
+  }
+
+  // One of `words`; *choice is its position.
+  Status Word(std::string_view key, const std::vector<std::string>& words, size_t* choice) {
+    const Json* found = Take(key);
+    if (found == nullptr) return {};
+    const auto at = found->is_string() ? std::find(words.begin(), words.end(), found->as_string())
+                                       : words.end();
+    if (at == words.end()) {
+      return Fail(fmt::format("{}: {} must be one of \"{}\", found {}.", what_, Name(key),
+                              fmt::join(words, "\", \""), DumpJson(*found, JsonStyle::kCompact)));
+    }
+    *choice = static_cast<size_t>(at - words.begin());
+    return {};
+  }
+
+  // Two integers [low, high] in order.
+  Status Range(std::string_view key, int64_t low, int64_t high, int64_t* first, int64_t* last) {
+    const Json* found = Take(key);
+    if (found == nullptr) return {};
+    bool fits = found->is_array() && found->as_array().size() == 2;
+    for (size_t i = 0; fits && i < 2; ++i) {
+      const Json& end = found->as_array()[i];
+      fits = end.is_integer() && end.as_double() >= static_cast<double>(low) &&
+             end.as_double() <= static_cast<double>(high);
+    }
+    if (!fits || found->as_array()[0].as_int() > found->as_array()[1].as_int()) {
+      return Fail(fmt::format("{}: {} must be [least, most] with integers from {} to {}, found {}.",
+                              what_, Name(key), low, high, DumpJson(*found, JsonStyle::kCompact)));
+    }
+    *first = found->as_array()[0].as_int();
+    *last = found->as_array()[1].as_int();
+    return {};
+  }
+
+  // REQUIRES: every known key was asked for.
+  Status RefuseUnknown() const {
+    for (const auto& [key, value] : object_->as_object()) {
+      if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+      return Fail(fmt::format("{}: {} is not a key that is known here; known are {}.", what_,
+                              Name(key), fmt::join(known_, ", ")));
+    }
+    return {};
+  }
+
+ private:
+  KeyReader(const Json& object, std::string_view what, std::string place)
+      : object_(&object), what_(what), place_(std::move(place)) {}
+
+  const Json* object_;
+  std::string what_;
+  std::string place_;
+  std::vector<std::string> known_;
+};
+
+Status Missing(const KeyReader& reader, std::string_view key, std::string_view meaning) {
+  return Fail(fmt::format("{}: {} is missing: {}.", reader.what(), reader.Name(key), meaning));
+}
+
+Status ReadShapes(KeyReader& reader, StageConfig* stage) {
+  const Json* rows = reader.Take("rows");
+  const size_t count = rows != nullptr && rows->is_array() ? rows->as_array().size() : 0;
+  if (count == 0 || count > kShapesMax) {
+    return Fail(
+        fmt::format("{}: {} must be a list of 1 to {} objects with length, count and "
+                    "share.",
+                    reader.what(), reader.Name("rows"), kShapesMax));
+  }
+  double shares = 0;
+  for (size_t i = 0; i < count; ++i) {
+    KeyReader entry = TRY(KeyReader::Open(rows->as_array()[i], reader.what(),
+                                          fmt::format("{}[{}]", reader.Name("rows"), i)));
+    RowShape shape;
+    TRY_STATUS(entry.Integer("length", kRowTokensMin, kRowTokensMax, &shape.length));
+    TRY_STATUS(entry.Integer("count", 1, kStepTokensMax, &shape.count));
+    TRY_STATUS(entry.Number("share", 0, 1000, &shape.share));
+    TRY_STATUS(entry.RefuseUnknown());
+    if (shape.length * shape.count > kStepTokensMax) {
+      return Fail(fmt::format("{}: {} asks for {} x {} tokens a step; at most {} are accepted.",
+                              reader.what(), entry.Name("count"), shape.length, shape.count,
+                              kStepTokensMax));
+    }
+    shares += shape.share;
+    stage->shapes.push_back(shape);
+  }
+  if (!(shares > 0)) {
+    return Fail(fmt::format("{}: the shares of {} are all 0.", reader.what(), reader.Name("rows")));
+  }
+  return {};
+}
+
+Status ReadKinds(KeyReader& reader, StageConfig* stage) {
+  const Json* kinds = reader.Take("kinds");
+  if (kinds == nullptr) {
+    return Missing(reader, "kinds", "the shares of rows, {\"list\":.., \"document\":.., ...}");
+  }
+  KeyReader entry = TRY(KeyReader::Open(*kinds, reader.what(), reader.Name("kinds")));
+  double sum = 0;
+  for (size_t kind = 0; kind < kRowKindCount; ++kind) {
+    stage->kinds[kind] = 0;
+    TRY_STATUS(entry.Number(RowKindName(static_cast<RowKind>(kind)), 0, 1000, &stage->kinds[kind]));
+    sum += stage->kinds[kind];
+  }
+  TRY_STATUS(entry.RefuseUnknown());
+  if (!(sum > 0)) {
+    return Fail(
+        fmt::format("{}: the shares of {} are all 0.", reader.what(), reader.Name("kinds")));
+  }
+  return {};
+}
+
+Status ReadQuantization(KeyReader& reader, StageConfig* stage) {
+  const Json* value = reader.Take("quantization");
+  if (value == nullptr) return {};
+  if (value->is_string()) {
+    size_t choice = 0;
+    TRY_STATUS(reader.Word("quantization", {"none", "all"}, &choice));
+    stage->quantization = choice == 1 ? Quantization::All() : Quantization::None();
+    return {};
+  }
+  KeyReader entry = TRY(KeyReader::Open(*value, reader.what(), reader.Name("quantization")));
+  size_t rows = 0;
+  TRY_STATUS(entry.Word("rows", {"float", "bf16", "q4k", "harsh"}, &rows));
+  stage->quantization.rows = static_cast<RowPrecision>(rows);
+  TRY_STATUS(entry.Boolean("index", &stage->quantization.index));
+  TRY_STATUS(entry.Boolean("window", &stage->quantization.window));
+  TRY_STATUS(entry.Boolean("activations", &stage->quantization.activations));
+  TRY_STATUS(entry.Boolean("weights", &stage->quantization.weights));
+  return entry.RefuseUnknown();
+}
+
+Status ReadWeights(KeyReader& reader, StageConfig* stage) {
+  const Json* value = reader.Take("weights");
+  if (value == nullptr) return {};
+  KeyReader entry = TRY(KeyReader::Open(*value, reader.what(), reader.Name("weights")));
+  TRY_STATUS(entry.Number("first", 0, 1000, &stage->weights.first));
+  TRY_STATUS(entry.Number("value", 0, 1000, &stage->weights.value));
+  TRY_STATUS(entry.Number("restated", 0, 1000, &stage->weights.restated));
+  TRY_STATUS(entry.Number("text", 0, 1000, &stage->weights.text));
+  return entry.RefuseUnknown();
+}
+
+Status ReadLength(KeyReader& reader, StageConfig* stage) {
+  TRY_STATUS(reader.Integer("steps", 1, kRateStepsMax, &stage->length.steps));
+  TRY_STATUS(reader.Integer("tokens", 1, int64_t{1} << 50, &stage->length.tokens));
+  TRY_STATUS(reader.Number("minutes", 1e-3, kStageMinutesMax, &stage->length.minutes));
+  const int given = (reader.Has("steps") ? 1 : 0) + (reader.Has("tokens") ? 1 : 0) +
+                    (reader.Has("minutes") ? 1 : 0);
+  if (given == 1) return {};
+  return Fail(
+      fmt::format("{}: {} needs exactly one of steps, tokens and minutes, found {} of "
+                  "them.",
+                  reader.what(), reader.Name("name"), given));
+}
+
+Status ReadRates(KeyReader& reader, StageConfig* stage) {
+  TRY_STATUS(reader.Number("muon_rate", 0, 1, &stage->muon_rate));
+  TRY_STATUS(reader.Number("adam_rate", 0, 1, &stage->adam_rate));
+  TRY_STATUS(reader.Number("embedding_rate", 0, 1, &stage->embedding_rate));
+  TRY_STATUS(reader.Number("engram_factor", 0, 1000, &stage->engram_factor));
+  TRY_STATUS(reader.Number("structured_factor", 0, 1, &stage->structured_factor));
+  TRY_STATUS(reader.Number("router_bias_rate", 0, 1, &stage->router_bias_rate));
+  TRY_STATUS(reader.Integer("warmup_steps", 0, kRateStepsMax, &stage->warmup_steps));
+  TRY_STATUS(reader.Number("decay_share", 0, 1, &stage->decay_share));
+  return reader.Number("decay_to", 0, 1, &stage->decay_to);
+}
+
+Result<StageConfig> ReadStage(const Json& value, std::string_view what, std::string place) {
+  KeyReader reader = TRY(KeyReader::Open(value, what, std::move(place)));
+  StageConfig stage;
+  const Json* name = reader.Take("name");
+  if (name == nullptr || !name->is_string() || name->as_string().empty()) {
+    return Fail(fmt::format("{}: {} must be a text, the stage's name.", what, reader.Name("name")));
+  }
+  stage.name = name->as_string();
+  TRY_STATUS(ReadLength(reader, &stage));
+  TRY_STATUS(ReadShapes(reader, &stage));
+  TRY_STATUS(ReadKinds(reader, &stage));
+  size_t attention = 0;
+  TRY_STATUS(reader.Word("attention", {"dense", "sparse", "sparse+pool"}, &attention));
+  stage.sparse = attention > 0;
+  stage.pool = attention > 1;
+  TRY_STATUS(ReadQuantization(reader, &stage));
+  TRY_STATUS(reader.Number("replay_share", 0, 1, &stage.replay_share));
+  TRY_STATUS(ReadWeights(reader, &stage));
+  TRY_STATUS(reader.Number("text_share", 0, 1, &stage.text_share));
+  TRY_STATUS(reader.Number("distill", 0, 1000, &stage.distill));
+  TRY_STATUS(reader.Range("facts", 1, 1000, &stage.facts_min, &stage.facts_max));
+  TRY_STATUS(reader.Range("questions", 1, 1000, &stage.questions_min, &stage.questions_max));
+  TRY_STATUS(reader.Boolean("short_values", &stage.short_values));
+  TRY_STATUS(ReadRates(reader, &stage));
+  TRY_STATUS(reader.Number("gate_first", 0, 1, &stage.gate_first));
+  TRY_STATUS(reader.RefuseUnknown());
+  return stage;
+}
+
+}  // namespace
+
+const char* RowKindName(RowKind kind) {
+  switch (kind) {
+    case RowKind::kList:
+      return "list";
+    case RowKind::kDocument:
+      return "document";
+    case RowKind::kPlain:
+      return "plain";
+  }
+  return "";
+}
+
+Result<TrainingConfig> ParseTrainingConfig(std::string_view text, std::string_view what) {
+  const Json file = TRY(ParseJson(text, what));
+  KeyReader reader = TRY(KeyReader::Open(file, what, ""));
+  TrainingConfig config;
+  int64_t seed = 1;
+  TRY_STATUS(reader.Integer("seed", 0, int64_t{1} << 53, &seed));
+  config.seed = static_cast<uint64_t>(seed);
+  TRY_STATUS(reader.Number("checkpoint_minutes", 0, kStageMinutesMax, &config.checkpoint_minutes));
+  const Json* stages = reader.Take("stages");
+  const size_t count = stages != nullptr && stages->is_array() ? stages->as_array().size() : 0;
+  if (count == 0 || count > kStageCountMax) {
+    return Fail(fmt::format("{}: stages must be a list of 1 to {} stages.", what, kStageCountMax));
+  }
+  TRY_STATUS(reader.RefuseUnknown());
+  for (size_t i = 0; i < count; ++i) {
+    StageConfig stage = TRY(ReadStage(stages->as_array()[i], what, fmt::format("stages[{}]", i)));
+    for (const StageConfig& earlier : config.stages) {
+      if (earlier.name != stage.name) continue;
+      return Fail(fmt::format("{}: stages[{}].name is \"{}\", which an earlier stage has already.",
+                              what, i, stage.name));
+    }
+    config.stages.push_back(std::move(stage));
+  }
+  config.digest = Digest(DumpJson(file, JsonStyle::kCompact));
+  return config;
+}
+
+Result<TrainingConfig> LoadTrainingConfig(const std::string& path) {
+  const std::string text = TRY(ReadFile(path, kTrainingConfigBytesMax));
+  return ParseTrainingConfig(text, path);
+}
+
+double StageProgress(const StageLength& length, const StageCounters& done) {
+  if (length.steps > 0) {
+    return static_cast<double>(done.steps) / static_cast<double>(length.steps);
+  }
+  if (length.tokens > 0) {
+    return static_cast<double>(done.tokens) / static_cast<double>(length.tokens);
+  }
+  constexpr double kSecondsPerMinute = 60;
+  return done.seconds / (length.minutes * kSecondsPerMinute);
+}
+
+double RateFactor(const StageConfig& stage, const StageCounters& done) {
+  double factor = 1;
+  if (done.steps < stage.warmup_steps) {
+    factor = static_cast<double>(done.steps + 1) / static_cast<double>(stage.warmup_steps);
+  }
+  const double left = 1 - std::min(1.0, StageProgress(stage.length, done));
+  if (left < stage.decay_share) {
+    factor *= stage.decay_to + (1 - stage.decay_to) * left / stage.decay_share;
+  }
+  return factor;
+}
+
+}  // namespace minke::train

@@ -1,0 +1,286 @@
+#include "train/training_state.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "core/storage_system.h"
+#include "train/digest.h"
+
+namespace minke::train {
+namespace {
+
+// [magic][header bytes, uint64][header, JSON][values, float32 ...][digest of all before]
+constexpr std::string_view kMagic = "MINKETS1";
+constexpr size_t kLengthBytes = 8;
+constexpr size_t kPrefixBytes = 8 + kLengthBytes;
+
+struct Block {
+  std::string name;
+  float* data = nullptr;
+  int64_t count = 0;
+};
+
+void AddBlock(std::string name, const torch::Tensor& tensor, std::vector<Block>* blocks) {
+  if (!tensor.defined()) return;
+  CHECK(tensor.is_contiguous() && tensor.scalar_type() == torch::kFloat32, name);
+  const torch::Tensor plain = tensor.detach();
+  blocks->push_back({std::move(name), plain.data_ptr<float>(), plain.numel()});
+}
+
+// Every float block of a state, in the order of the file.
+std::vector<Block> Blocks(const std::vector<Parameter>& parameters,
+                          const std::vector<Moments>& moments) {
+  CHECK(parameters.size() == moments.size());
+  std::vector<Block> blocks;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    AddBlock(parameters[i].name, parameters[i].value, &blocks);
+    AddBlock(parameters[i].name + "#first", moments[i].first, &blocks);
+    AddBlock(parameters[i].name + "#second", moments[i].second, &blocks);
+  }
+  return blocks;
+}
+
+JsonObject IdentityJson(const RunIdentity& identity) {
+  return {{"training_config", identity.training_config},
+          {"model_config", identity.model_config},
+          {"tokenizer", identity.tokenizer},
+          {"corpus", identity.corpus},
+          {"seed", identity.seed},
+          {"replicas", identity.replicas}};
+}
+
+// Doubles as their bits: what continues must be what stopped.
+Json Bits(double value) {
+  return std::bit_cast<int64_t>(value);
+}
+
+JsonObject PositionJson(const RunPosition& position) {
+  return {{"step", position.step},
+          {"tokens", position.tokens},
+          {"seconds", Bits(position.seconds)},
+          {"stage", position.stage},
+          {"stage_steps", position.in_stage.steps},
+          {"stage_tokens", position.in_stage.tokens},
+          {"stage_seconds", Bits(position.in_stage.seconds)},
+          {"gate_first", Bits(position.gate_first)}};
+}
+
+std::string HeaderText(const StateFile& state, const std::vector<Block>& blocks,
+                       const std::vector<Moments>& moments) {
+  JsonArray list;
+  for (const Block& block : blocks) {
+    list.emplace_back(JsonObject{{"name", block.name}, {"count", block.count}});
+  }
+  JsonArray steps;
+  for (const Moments& moment : moments) steps.emplace_back(moment.steps);
+  JsonObject header{{"identity", IdentityJson(state.identity)},
+                    {"position", PositionJson(state.position)},
+                    {"blocks", std::move(list)},
+                    {"parameter_steps", std::move(steps)}};
+  std::string text = DumpJson(std::move(header), JsonStyle::kCompact);
+  text.resize((text.size() + sizeof(float) - 1) / sizeof(float) * sizeof(float), ' ');
+  return text;
+}
+
+Result<double> FromBits(const Json& object, std::string_view key, std::string_view what) {
+  return std::bit_cast<double>(TRY(JsonInt(object, key, what)));
+}
+
+Result<StateFile> ParseHeader(const Json& header, const std::string& path) {
+  TRY(JsonMembers(header, "identity", path));
+  TRY(JsonMembers(header, "position", path));
+  const Json& identity = *header.Find("identity");
+  const Json& position = *header.Find("position");
+  StateFile state;
+  state.identity.training_config = TRY(JsonString(identity, "training_config", path));
+  state.identity.model_config = TRY(JsonString(identity, "model_config", path));
+  state.identity.tokenizer = TRY(JsonString(identity, "tokenizer", path));
+  state.identity.corpus = TRY(JsonString(identity, "corpus", path));
+  state.identity.seed = static_cast<uint64_t>(TRY(JsonInt(identity, "seed", path)));
+  state.identity.replicas = TRY(JsonInt(identity, "replicas", path));
+  state.position.step = TRY(JsonInt(position, "step", path));
+  state.position.tokens = TRY(JsonInt(position, "tokens", path));
+  state.position.seconds = TRY(FromBits(position, "seconds", path));
+  state.position.stage = TRY(JsonInt(position, "stage", path));
+  state.position.in_stage.steps = TRY(JsonInt(position, "stage_steps", path));
+  state.position.in_stage.tokens = TRY(JsonInt(position, "stage_tokens", path));
+  state.position.in_stage.seconds = TRY(FromBits(position, "stage_seconds", path));
+  state.position.gate_first = TRY(FromBits(position, "gate_first", path));
+  return state;
+}
+
+tl::unexpected<Error> Damaged(const std::string& path, std::string_view finding) {
+  return Fail(
+      fmt::format("{} {}, so it is no whole training state. The one before it is {}; "
+                  "--resume-previous continues from there.",
+                  path, finding, PreviousStatePath(path)));
+}
+
+// The header and the values of a file whose digest is right.
+struct OpenState {
+  std::string bytes;
+  Json header;
+  size_t values_at = 0;  // bytes from the start
+};
+
+Result<OpenState> OpenAndVerify(const std::string& path) {
+  OpenState open;
+  open.bytes = TRY(ReadFile(path, kStateBytesMax));
+  const std::string& bytes = open.bytes;
+  if (bytes.substr(0, kMagic.size()) != kMagic) {
+    return Damaged(path, fmt::format("does not begin with {}", kMagic));
+  }
+  if (bytes.size() < kPrefixBytes + kDigestBytes) return Damaged(path, "is cut short");
+  const std::span<const char> all(bytes);
+  const auto digest = DigestBytes(std::as_bytes(all.first(bytes.size() - kDigestBytes)));
+  if (std::memcmp(digest.data(), bytes.data() + bytes.size() - kDigestBytes, kDigestBytes) != 0) {
+    return Damaged(path,
+                   "is cut short or damaged: its contents do not have the digest that it "
+                   "ends with");
+  }
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data() + kMagic.size(), kLengthBytes);
+  const uint64_t room = bytes.size() - kPrefixBytes - kDigestBytes;
+  if (header_bytes > room || header_bytes > kStateHeaderBytesMax) {
+    return Damaged(path, fmt::format("claims a header of {} bytes", header_bytes));
+  }
+  open.header = TRY(ParseJson(std::string_view(bytes).substr(kPrefixBytes, header_bytes), path));
+  open.values_at = kPrefixBytes + header_bytes;
+  return open;
+}
+
+// The file's blocks are those of this model, in order.
+Status CheckBlocks(const OpenState& open, const std::string& path,
+                   const std::vector<Block>& blocks) {
+  const JsonArray& list = *TRY(JsonList(open.header, "blocks", path));
+  uint64_t values = 0;
+  for (size_t i = 0; i < std::max(list.size(), blocks.size()); ++i) {
+    const std::string expected =
+        i < blocks.size() ? fmt::format("{} with {} values", blocks[i].name, blocks[i].count)
+                          : "nothing more";
+    std::string found = "nothing more";
+    if (i < list.size()) {
+      found = fmt::format("{} with {} values", TRY(JsonString(list[i], "name", path)),
+                          TRY(JsonInt(list[i], "count", path)));
+    }
+    if (found != expected) {
+      return Fail(
+          fmt::format("{} belongs to another model: entry {} is {}, but this model has "
+                      "{}. Start a new run, or give the config that it was made with.",
+                      path, i, found, expected));
+    }
+    values += static_cast<uint64_t>(blocks[i].count);
+  }
+  if (open.values_at + values * sizeof(float) + kDigestBytes != open.bytes.size()) {
+    return Damaged(path, fmt::format("has not the {} values that its header lists", values));
+  }
+  return {};
+}
+
+Status KeepPrevious(const std::string& path) {
+  if (!FileExists(path)) return {};
+  const std::string previous = PreviousStatePath(path);
+  std::error_code error;
+  // A second name for the file, so that there is a state under `path` at every moment.
+  std::filesystem::remove(previous, error);
+  std::filesystem::create_hard_link(path, previous, error);
+  if (!error) return {};
+  std::filesystem::copy_file(path, previous, std::filesystem::copy_options::overwrite_existing,
+                             error);
+  if (!error) return {};
+  return Fail(ErrorCode::kIo,
+              fmt::format("Cannot keep {} as {}: {}.", path, previous, error.message()));
+}
+
+}  // namespace
+
+std::string PreviousStatePath(const std::string& path) {
+  return path + ".previous";
+}
+
+Status WriteState(const std::string& path, const StateFile& state,
+                  const std::vector<Parameter>& parameters, const std::vector<Moments>& moments) {
+  const std::vector<Block> blocks = Blocks(parameters, moments);
+  const std::string header = HeaderText(state, blocks, moments);
+  CHECK(header.size() <= kStateHeaderBytesMax);
+  size_t size = kPrefixBytes + header.size() + kDigestBytes;
+  for (const Block& block : blocks) size += static_cast<size_t>(block.count) * sizeof(float);
+  std::vector<std::byte> bytes(size);
+  std::byte* out = bytes.data();
+  const auto append = [&out](const void* data, size_t count) {
+    if (count > 0) std::memcpy(out, data, count);
+    out += count;
+  };
+  const uint64_t header_bytes = header.size();
+  append(kMagic.data(), kMagic.size());
+  append(&header_bytes, kLengthBytes);
+  append(header.data(), header.size());
+  for (const Block& block : blocks) {
+    append(block.data, static_cast<size_t>(block.count) * sizeof(float));
+  }
+  const auto digest = DigestBytes(std::span(bytes).first(size - kDigestBytes));
+  append(digest.data(), kDigestBytes);
+  TRY_STATUS(KeepPrevious(path));
+  TRY_STATUS(WriteFile(path, bytes));
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return MakePosixStorage()->SyncDirectory(folder.empty() ? "." : folder);
+}
+
+Result<StateFile> ReadState(const std::string& path, std::vector<Parameter>& parameters,
+                            std::vector<Moments>& moments) {
+  const OpenState open = TRY(OpenAndVerify(path));
+  const std::vector<Block> blocks = Blocks(parameters, moments);
+  TRY_STATUS(CheckBlocks(open, path, blocks));
+  const StateFile state = TRY(ParseHeader(open.header, path));
+  const JsonArray& steps = *TRY(JsonList(open.header, "parameter_steps", path));
+  bool counts = steps.size() == moments.size();
+  for (size_t i = 0; counts && i < steps.size(); ++i) counts = steps[i].is_integer();
+  if (!counts) {
+    return Damaged(path, fmt::format("does not list {} parameter_steps", moments.size()));
+  }
+  for (size_t i = 0; i < steps.size(); ++i) moments[i].steps = steps[i].as_int();
+  const char* in = open.bytes.data() + open.values_at;
+  for (const Block& block : blocks) {
+    const size_t count = static_cast<size_t>(block.count) * sizeof(float);
+    if (count > 0) std::memcpy(block.data, in, count);
+    in += count;
+  }
+  return state;
+}
+
+Status CheckIdentity(const std::string& path, const RunIdentity& found,
+                     const RunIdentity& expected) {
+  struct Part {
+    std::string_view name;
+    std::string found;
+    std::string expected;
+  };
+  const Part parts[] = {
+      {"training config", found.training_config, expected.training_config},
+      {"model config", found.model_config, expected.model_config},
+      {"tokenizer", found.tokenizer, expected.tokenizer},
+      {"corpus", found.corpus, expected.corpus},
+      {"seed", fmt::to_string(found.seed), fmt::to_string(expected.seed)},
+      {"number of replicas", fmt::to_string(found.replicas), fmt::to_string(expected.replicas)}};
+  for (const Part& part : parts) {
+    if (part.found == part.expected) continue;
+    return Fail(
+        fmt::format("{} was written with another {} ({}) than this run has ({}), so the "
+                    "run would not continue but become a third one. Give the same one; "
+                    "--accept-changes continues regardless.",
+                    path, part.name, part.found, part.expected));
+  }
+  return {};
+}
+
+}  // namespace minke::train

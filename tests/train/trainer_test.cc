@@ -1,0 +1,173 @@
+// The training loop on the stand-in model: it learns, it repeats itself exactly, and it continues
+// after any interruption as if there had been none.
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/file.h"
+#include "tests/support/temp_directory.h"
+#include "tests/train/loop_rig.h"
+#include "train/blas_check.h"
+
+namespace minke::train {
+namespace {
+
+using testing::kRigPlan;
+using testing::LoggedLosses;
+using testing::MakeRig;
+using testing::TempDirectory;
+
+constexpr int64_t kPlanSteps = 12 + 2048 / 256;
+
+void RunToTheEnd(const std::string& folder, int64_t replicas) {
+  const auto rig = MakeRig(folder, replicas);
+  const auto outcome = rig->trainer->Run({});
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_EQ(*outcome, RunOutcome::kFinished);
+}
+
+std::vector<double> LossesOfWholeRun(int64_t replicas) {
+  const TempDirectory directory;
+  RunToTheEnd(directory.path(), replicas);
+  return LoggedLosses(directory.path());
+}
+
+TEST(Trainer, LearnsAndLogsEveryStep) {
+  const TempDirectory directory;
+  RunToTheEnd(directory.path(), 1);
+  const std::vector<double> losses = LoggedLosses(directory.path());
+  ASSERT_EQ(static_cast<int64_t>(losses.size()), kPlanSteps);
+  EXPECT_LT(losses.back(), losses.front() * 0.8);
+  for (const char* name :
+       {"training.state", "training.state.previous", "stage-1.state", "stage-2.state"}) {
+    EXPECT_TRUE(FileExists(directory.Path(name))) << name;
+  }
+}
+
+TEST(Trainer, RepeatsItselfWhateverTheTiming) {
+  for (const int64_t replicas : {1, 2, 3}) {
+    EXPECT_EQ(LossesOfWholeRun(replicas), LossesOfWholeRun(replicas)) << replicas;
+  }
+}
+
+TEST(Trainer, ReplicasAgreeButForTheOrderOfSums) {
+  const std::vector<double> one = LossesOfWholeRun(1);
+  const std::vector<double> two = LossesOfWholeRun(2);
+  ASSERT_EQ(one.size(), two.size());
+  EXPECT_NEAR(one[0], two[0], 1e-6 * one[0]);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-3 * one[i]) << i;
+}
+
+TEST(Trainer, StopsWhenAskedAndContinuesExactly) {
+  const std::vector<double> whole = LossesOfWholeRun(2);
+  const TempDirectory directory;
+  int64_t sessions = 0;
+  for (bool finished = false; !finished; ++sessions) {
+    const auto rig = MakeRig(directory.path(), 2);
+    if (sessions > 0) {
+      const Status resumed = rig->trainer->Resume(rig->trainer->StatePath(), false);
+      ASSERT_TRUE(resumed) << resumed.error().message;
+    }
+    int64_t steps = 0;
+    RunCallbacks callbacks;
+    callbacks.on_step = [&steps](const StepReport&) { ++steps; };
+    callbacks.should_stop = [&steps] { return steps == 3; };
+    const auto outcome = rig->trainer->Run(callbacks);
+    ASSERT_TRUE(outcome) << outcome.error().message;
+    finished = *outcome == RunOutcome::kFinished;
+  }
+  EXPECT_EQ(sessions, (kPlanSteps + 2) / 3);
+  EXPECT_EQ(LoggedLosses(directory.path()), whole);
+}
+
+// Trains in `folder` in a process of its own until it ends or is killed.
+pid_t StartWorker(const std::string& folder) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  execl(MINKE_TRAIN_LOOP_WORKER, MINKE_TRAIN_LOOP_WORKER, folder.c_str(), nullptr);
+  _exit(127);
+}
+
+TEST(Trainer, ContinuesAfterKillAtAnyMoment) {
+  const std::vector<double> whole = LossesOfWholeRun(2);
+  const TempDirectory directory;
+  int kills = 0;
+  useconds_t patience = 150'000;  // loading libtorch takes as long
+  for (int tries = 0; tries < 100; ++tries) {
+    const pid_t child = StartWorker(directory.path());
+    ASSERT_GT(child, 0);
+    usleep(patience);
+    patience += 17'000;  // later each time, so that the run gets somewhere
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status)) {
+      ASSERT_EQ(WEXITSTATUS(status), 0);
+      break;
+    }
+    ++kills;
+  }
+  EXPECT_GT(kills, 1);
+  EXPECT_EQ(LoggedLosses(directory.path()), whole);
+}
+
+TEST(Trainer, RefusesToContinueAnotherRun) {
+  const TempDirectory directory;
+  RunToTheEnd(directory.path(), 1);
+  const auto other = MakeRig(directory.path(), 2);
+  const Status refused = other->trainer->Resume(other->trainer->StatePath(), false);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("number of replicas"), std::string::npos);
+  EXPECT_TRUE(other->trainer->Resume(other->trainer->StatePath(), true));
+  std::string plan = kRigPlan;
+  plan.replace(plan.find("2048"), 4, "4096");
+  const auto longer = MakeRig(directory.path(), 1, plan);
+  const Status changed = longer->trainer->Resume(longer->trainer->StatePath(), false);
+  ASSERT_FALSE(changed);
+  EXPECT_NE(changed.error().message.find("training config"), std::string::npos);
+}
+
+TEST(Trainer, StopsAtAGateThatIsNotMet) {
+  const TempDirectory directory;
+  std::string plan = kRigPlan;
+  plan.replace(plan.find("\"warmup_steps\": 4"), 17, "\"gate_first\": 0.999");
+  const auto rig = MakeRig(directory.path(), 1, plan);
+  const auto outcome = rig->trainer->Run({});
+  ASSERT_FALSE(outcome);
+  EXPECT_NE(outcome.error().message.find("first"), std::string::npos);
+  EXPECT_NE(outcome.error().message.find("99.9 %"), std::string::npos) << outcome.error().message;
+  EXPECT_EQ(rig->trainer->position().step, 12);
+}
+
+TEST(Trainer, BranchesTakeWeightsButNotThePlace) {
+  const TempDirectory directory;
+  RunToTheEnd(directory.path(), 1);
+  std::filesystem::create_directory(directory.Path("branch"));
+  const auto rig = MakeRig(directory.Path("branch"), 1);
+  ASSERT_TRUE(rig->trainer->Branch(directory.Path("stage-1.state")));
+  EXPECT_EQ(rig->trainer->position().step, 12);
+  EXPECT_EQ(rig->trainer->position().stage, 0);
+  ASSERT_TRUE(rig->trainer->Run({}));
+  EXPECT_EQ(rig->trainer->position().step, 12 + kPlanSteps);
+}
+
+TEST(BlasCheck, MeasuresAndNamesTheLibrary) {
+  UseOneThreadPerCaller();
+  const BlasSpeed speed = MeasureBlas();
+  EXPECT_GT(speed.gflops, 0.1);
+  const Status slow = CheckBlasSpeed({1.5, "libblas.so"});
+  ASSERT_FALSE(slow);
+  EXPECT_NE(slow.error().message.find("libopenblas"), std::string::npos);
+  EXPECT_NE(slow.error().message.find("libblas.so"), std::string::npos);
+  EXPECT_TRUE(CheckBlasSpeed({kBlasSpeedMin, "libopenblas.so"}));
+}
+
+}  // namespace
+}  // namespace minke::train
