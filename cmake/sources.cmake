@@ -16,7 +16,7 @@ minke_library(text
     chat_encoding.cc output_parser.cc
   DEPS minke_core PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 minke_library(recall
-  SOURCES words.cc facts.cc filler.cc recall_case.cc
+  SOURCES words.cc facts.cc filler.cc recall_case.cc scoring.cc
   DEPS minke_core minke_text)
 minke_library(model
   SOURCES config.cc weights.cc state.cc snapshot.cc forward.cc hyper_connections.cc window_kv.cc
@@ -29,7 +29,7 @@ minke_library(prefix_cache
     block_store_admin.cc cache_tree.cc cache_audit.cc cache_search.cc prefix_cache.cc
   DEPS minke_core PkgConfig::CRYPTO PkgConfig::SQLITE PkgConfig::XXHASH)
 minke_library(simulator
-  SOURCES trace.cc simulator.cc capacity.cc report.cc plot.cc
+  SOURCES trace.cc simulator.cc capacity.cc report.cc plot.cc line_chart.cc
   DEPS minke_core minke_prefix_cache)
 minke_library(planner
   SOURCES inspect.cc
@@ -44,13 +44,15 @@ minke_program(minke
     common.cc terminal.cc interrupts.cc prompt_input.cc chat_input.cc conversation.cc
     chat_command.cc cache_report.cc cache_listing.cc cache_command.cc explain_command.cc
     generate_command.cc inspect_command.cc
-    logits_command.cc simulate_command.cc tokenize_command.cc
+    logits_command.cc simulate_command.cc tokenize_command.cc progress_bar.cc token_pass.cc
+    eval_flags.cc eval_command.cc eval_recall.cc eval_perplexity.cc eval_report.cc
   DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
-    minke_engine minke_simulator)
+    minke_engine minke_simulator minke_recall)
 
 # CLI11's templates take UBSan's compiler minutes, and these files only name flags.
 if(MINKE_SANITIZE MATCHES undefined)
-  set_source_files_properties(src/apps/flags.cc src/apps/cache_flags.cc PROPERTIES
+  set_source_files_properties(src/apps/flags.cc src/apps/cache_flags.cc
+    src/apps/eval_flags.cc PROPERTIES
     COMPILE_OPTIONS -fno-sanitize=undefined)
 endif()
 

@@ -142,6 +142,8 @@ int RunInspect(const InspectFlags& flags);
 int RunLogits(const LogitsFlags& flags);
 int RunSimulate(const SimulateFlags& flags);
 
+// Adds the flags of a command that runs the model.
+void AddModelFlags(CLI::App& command, ModelFlags* flags);
 // Adds the flags that say which cache is meant, or those and the budgets. `flags` outlives the app.
 void AddCacheIdentityFlags(CLI::App& command, CacheFlags* flags);
 void AddCacheFlags(CLI::App& command, CacheFlags* flags);

@@ -10,6 +10,7 @@
 
 #include "apps/cache_command.h"
 #include "apps/commands.h"
+#include "apps/eval_command.h"
 #include "apps/flag_checks.h"
 
 namespace minke {
@@ -53,30 +54,6 @@ void AddModelDir(CLI::App& command, std::string* model_dir) {
                   "Directory with config.json, tokenizer.json and the safetensors files "
                   "(default: $MINKE_MODEL, else the mini model that comes with minke)")
       ->type_name("DIR");
-}
-
-void AddModelFlags(CLI::App& command, ModelFlags* flags) {
-  AddModelDir(command, &flags->model_dir);
-  command
-      .add_option("--threads", flags->threads,
-                  "Threads; the results do not depend on it (default: one per processor)")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
-  command
-      .add_option("--numerics", flags->numerics,
-                  "official: every rounding point of the model; f32 and f32-cachequant: for "
-                  "comparison with other implementations")
-      ->check(CLI::IsMember({"official", "f32", "f32-cachequant"}))
-      ->type_name("MODE")
-      ->capture_default_str();
-  command.add_flag("--reference-artifacts", flags->reference_artifacts,
-                   "For diagnosis: reproduce the official reference's stale index keys");
-  command
-      .add_option("--kernels", flags->kernels,
-                  "For diagnosis: reference (plain loops) or fast (SIMD) arithmetic")
-      ->check(CLI::IsMember({"default", "reference", "fast"}))
-      ->type_name("KIND")
-      ->capture_default_str();
 }
 
 void AddContextFlags(CLI::App& command, ModelFlags* flags) {
@@ -361,6 +338,7 @@ struct AllFlags {
   InspectFlags inspect;
   LogitsFlags logits;
   SimulateFlags simulate;
+  EvalFlags eval;
   CacheCommandFlags cache;
   ExplainFlags explain;
 };
@@ -375,6 +353,10 @@ int Dispatch(const CLI::App& app, const AllFlags& flags) {
   if (app.got_subcommand("tokenize")) return RunTokenize(flags.tokenize);
   if (app.got_subcommand("inspect")) return RunInspect(flags.inspect);
   if (app.got_subcommand("simulate")) return RunSimulate(flags.simulate);
+  if (app.got_subcommand("eval")) {
+    const bool recall = app.get_subcommand("eval")->got_subcommand("recall");
+    return recall ? RunEvalRecall(flags.eval.recall) : RunEvalPerplexity(flags.eval.perplexity);
+  }
   if (app.got_subcommand("cache")) {
     if (!app.get_subcommand("cache")->got_subcommand("explain")) return RunCache(flags.cache);
     const std::string problem = PromptProblem(flags.explain, "cache explain");
@@ -385,6 +367,30 @@ int Dispatch(const CLI::App& app, const AllFlags& flags) {
 }
 
 }  // namespace
+
+void AddModelFlags(CLI::App& command, ModelFlags* flags) {
+  AddModelDir(command, &flags->model_dir);
+  command
+      .add_option("--threads", flags->threads,
+                  "Threads; the results do not depend on it (default: one per processor)")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  command
+      .add_option("--numerics", flags->numerics,
+                  "official: every rounding point of the model; f32 and f32-cachequant: for "
+                  "comparison with other implementations")
+      ->check(CLI::IsMember({"official", "f32", "f32-cachequant"}))
+      ->type_name("MODE")
+      ->capture_default_str();
+  command.add_flag("--reference-artifacts", flags->reference_artifacts,
+                   "For diagnosis: reproduce the official reference's stale index keys");
+  command
+      .add_option("--kernels", flags->kernels,
+                  "For diagnosis: reference (plain loops) or fast (SIMD) arithmetic")
+      ->check(CLI::IsMember({"default", "reference", "fast"}))
+      ->type_name("KIND")
+      ->capture_default_str();
+}
 
 int RunCommandLine(int argc, const char* const* argv) {
   CLI::App app("Minke runs DeepSeek-V4.1-Flash checkpoints, with the numbers of the reference.",
@@ -405,6 +411,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddInspect(app, &flags.inspect);
   AddLogits(app, &flags.logits);
   AddSimulate(app, &flags.simulate);
+  AddEval(app, &flags.eval);
   AddExplain(*AddCache(app, &flags.cache), &flags.explain);
   if (argc <= 1) {
     std::cout << app.help();

@@ -13,6 +13,7 @@
 #include "apps/commands.h"
 #include "apps/common.h"
 #include "apps/terminal.h"
+#include "apps/token_pass.h"
 #include "core/file.h"
 #include "core/thread_pool.h"
 #include "engine/model_loader.h"
@@ -125,24 +126,17 @@ Status RunForward(const LogitsFlags& flags, const Model& model, ThreadPool& pool
   if (!out) {
     return Fail(ErrorCode::kIo, fmt::format("{} could not be opened for writing.", flags.out));
   }
-  const int64_t vocab_size = model.config().vocab_size;
-  const std::unique_ptr<SequenceState> state = model.NewSequence();
-  Arena arena;
-  Matrix<float> logits;
   StatusLine status;
   const auto total = static_cast<int64_t>(ids.size());
-  for (int64_t done = 0; done < total;) {
-    const int64_t rows = CallRows(flags, done, total);
-    if (logits.rows() < rows) logits = Matrix<float>(rows, vocab_size);
-    const ForwardRows call{state.get(),
-                           ids.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)), 0};
-    TRY_STATUS(model.Forward({&call, 1}, logits.view().Rows(0, rows), pool, arena, diagnostics));
-    state->Commit(rows);
-    out.write(reinterpret_cast<const char*>(logits.data()),
-              static_cast<std::streamsize>(rows * vocab_size * int64_t{sizeof(float)}));
-    done += rows;
-    status.ShowPrefill(done, total);
-  }
+  TokenPass pass(model, pool);
+  pass.set_diagnostics(diagnostics);
+  TRY_STATUS(pass.Run(
+      ids, [&flags, total](int64_t done) { return CallRows(flags, done, total); },
+      [&](int64_t done, View<const float> logits) {
+        out.write(reinterpret_cast<const char*>(logits.data),
+                  static_cast<std::streamsize>(logits.rows * logits.cols * int64_t{sizeof(float)}));
+        status.ShowPrefill(done + logits.rows, total);
+      }));
   out.close();
   if (out.good()) return {};
   return Fail(ErrorCode::kIo,

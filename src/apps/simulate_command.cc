@@ -1,6 +1,5 @@
 // minke simulate: what a prefix cache would have saved in a trace, by policy and size.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -11,36 +10,13 @@
 
 #include "apps/commands.h"
 #include "apps/common.h"
+#include "apps/progress_bar.h"
 #include "apps/terminal.h"
 #include "core/file.h"
 #include "simulator/report.h"
 
 namespace minke {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr auto kProgressAfter = std::chrono::seconds(1);
-constexpr auto kProgressEvery = std::chrono::milliseconds(100);
-constexpr int64_t kProgressBarColumns = 30;
-
-// Shown once the work has taken a second.
-class ProgressBar {
- public:
-  void Show(const std::string& step, int64_t done, int64_t total) {
-    const Clock::time_point now = Clock::now();
-    if (now - start_ < kProgressAfter || now - shown_ < kProgressEvery || total == 0) return;
-    shown_ = now;
-    const auto columns = static_cast<size_t>(kProgressBarColumns * done / total);
-    line_.Show(fmt::format("[{:<{}}] {:3} %  {}", std::string(columns, '#'), kProgressBarColumns,
-                           100 * done / total, step));
-  }
-
- private:
-  StatusLine line_;
-  Clock::time_point start_ = Clock::now();
-  Clock::time_point shown_;
-};
 
 Result<Trace> ReadTraces(const SimulateFlags& flags, ProgressBar* bar) {
   if (flags.traces.size() > kTraceFilesMax) {

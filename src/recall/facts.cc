@@ -102,7 +102,7 @@ Question MakeQuestion(const FactOptions& options, const FactSet& set, size_t ind
   question.answer_start = FillTemplate("The {a} of {k} is", fact);
   question.answer = question.answer_start + " " + fact.value + ".";
   question.text = FillTemplate(random.Pick(QuestionTemplates(options.phrasing)), fact);
-  if (!set.questions.empty() && random.Chance(kFollowUpShare)) {
+  if (options.follow_ups && !set.questions.empty() && random.Chance(kFollowUpShare)) {
     const std::string_view text = random.Pick(FollowUpTemplates());
     // Without an attribute the question is clear only where the key has one fact.
     const bool names_attribute = text.find("{a}") != std::string_view::npos;

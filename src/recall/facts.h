@@ -25,6 +25,7 @@ struct FactOptions {
   std::vector<std::string> corpus_words;
   // Of the keys of nouns: they share a word with another key of the document.
   double distractor_share = 0.5;
+  bool follow_ups = true;  // some questions refer to the one before
   // Of the facts: a second attribute of a key that has one already.
   double second_attribute_share = 0.1;
   std::vector<int64_t> value_digits = {4};  // drawn from, so repetitions are weights

@@ -57,10 +57,14 @@ ChatRequest MakeRequest(const CaseOptions& options, const std::string& document,
   return request;
 }
 
-std::vector<size_t> AllQuestions(const FactSet& facts) {
+// Those of the conversation that is cut to length.
+std::vector<size_t> QuestionsOf(const CaseOptions& options, const FactSet& facts) {
   std::vector<size_t> questions(facts.questions.size());
   for (size_t i = 0; i < questions.size(); ++i) questions[i] = i;
-  return questions;
+  if (!options.separate_questions) return questions;
+  return {*std::max_element(questions.begin(), questions.end(), [&facts](size_t a, size_t b) {
+    return facts.questions[a].text.size() < facts.questions[b].text.size();
+  })};
 }
 
 Result<std::vector<int32_t>> RequestIds(const ChatRequest& request, const Tokenizer& tokenizer) {
@@ -174,7 +178,7 @@ Result<RecallCase> MakeRecallCase(const CaseOptions& options, const Filler& fill
                                   const Tokenizer& tokenizer, Random& random) {
   RecallCase recall;
   recall.facts = MakeFacts(options.facts, random);
-  const std::vector<size_t> questions = AllQuestions(recall.facts);
+  const std::vector<size_t> questions = QuestionsOf(options, recall.facts);
   const std::vector<Stretch> bare = PlaceFacts({}, recall.facts, random);
   recall.request = MakeRequest(options, Join(bare), recall.facts, questions);
   const auto least = static_cast<int64_t>(TRY(RequestIds(recall.request, tokenizer)).size());
@@ -205,7 +209,7 @@ Result<RecallCase> MakeRecallCase(const CaseOptions& options, const Filler& fill
 }
 
 ChatRequest AskedAbout(const RecallCase& recall, const CaseOptions& options, size_t question) {
-  CHECK(question < recall.facts.questions.size());
+  CHECK(question < recall.facts.questions.size() && !options.answer_last);
   return MakeRequest(options, recall.document, recall.facts, {question});
 }
 

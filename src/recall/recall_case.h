@@ -30,15 +30,20 @@ struct CaseOptions {
   int reasoning_effort = kReasoningEffortDefault;
   DocumentPlace place = DocumentPlace::kUser;
   std::string system;  // "": no system message, or with kSystem only the document
-  // Every question is a turn and all are answered but the last; else there is one question.
-  bool answer_last = false;  // the last one too: a training row
+  // Questions follow each other as turns, all answered but the last; answer_last: that one too, as
+  // a training row wants it.
+  bool answer_last = false;
+  // Each question is the only one of a conversation of its own about the same document: see
+  // AskedAbout(). `tokens` then holds for each conversation.
+  bool separate_questions = false;
 };
 
 struct RecallCase {
   FactSet facts;
   std::string document;
   ChatRequest request;
-  std::vector<int32_t> ids;  // of the whole conversation; at most `tokens`
+  // Of the whole conversation; of separate ones, that with the longest question. At most `tokens`.
+  std::vector<int32_t> ids;
   // By question: the index in `ids` of the token that the fact's value ends with; none of a
   // training row (answer_last), which has no use for them. Exact where the tokenizer never joins
   // the value to what follows it.
@@ -51,7 +56,7 @@ struct RecallCase {
 Result<RecallCase> MakeRecallCase(const CaseOptions& options, const Filler& filler,
                                   const Tokenizer& tokenizer, Random& random);
 
-// The request with other questions about the same document asked first: for cases that share one.
+// The conversation with that question alone, unanswered.
 ChatRequest AskedAbout(const RecallCase& recall, const CaseOptions& options, size_t question);
 
 }  // namespace minke

@@ -263,23 +263,30 @@ CaseOptions DrawCase(const RowRules& rules, const FactOptions& facts, Random& ra
   return options;
 }
 
-// A case that fits, with fewer questions and facts where need be, and without what is said around
-// them where even one fact is too much.
+// A case that fits: with fewer questions and facts where need be, then without what is said around
+// them, and at last with the keys and numbers that need least room.
 RecallCase FittingCase(CaseOptions options, const Filler& filler, const Tokenizer& tokenizer,
                        Random& random) {
+  constexpr int64_t kQuestionsWorthKeeping = 2;
   while (true) {
     Result<RecallCase> recall = MakeRecallCase(options, filler, tokenizer, random);
     if (recall) return std::move(*recall);
     CHECK(recall.error().code == ErrorCode::kLimit, recall.error().message);
-    if (options.facts.questions > 2 || (options.facts.facts == 1 && options.facts.questions > 1)) {
-      --options.facts.questions;
-    } else if (options.facts.facts > 1) {
-      --options.facts.facts;
-    } else {
-      CHECK(options.thinking_mode == ThinkingMode::kThinking || !options.system.empty(),
-            "a row has no room for one fact");
+    FactOptions& facts = options.facts;
+    if (facts.questions > kQuestionsWorthKeeping || (facts.facts == 1 && facts.questions > 1)) {
+      --facts.questions;
+    } else if (facts.facts > 1) {
+      --facts.facts;
+    } else if (options.thinking_mode == ThinkingMode::kThinking || !options.system.empty()) {
       options.thinking_mode = ThinkingMode::kChat;
       options.system.clear();
+    } else {
+      CHECK(facts.value_digits.size() > 1, "a row has no room for one fact");
+      facts.invented_key_share = 0;
+      facts.corpus_key_share = 0;
+      facts.corpus_attribute_share = 0;
+      facts.word_value_share = 0;
+      facts.value_digits = {1};
     }
   }
 }
