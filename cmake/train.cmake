@@ -35,18 +35,32 @@ target_compile_options(minke_train_headers PRIVATE ${MINKE_TRAIN_FLAGS})
 
 # The part of the trainer that knows no libtorch.
 minke_library(train
-  SOURCES weight_encoder.cc text_extraction.cc text_cleaning.cc corpus.cc tokenizer_trainer.cc
-    row_generator.cc
+  SOURCES weight_encoder.cc ascii_text.cc text_extraction.cc text_cleaning.cc corpus.cc
+    tokenizer_trainer.cc row_generator.cc
   DEPS minke_core minke_text minke_recall)
+
+# The arithmetic of the fused functions, without libtorch: compiles in seconds.
+add_library(minke_train_kernels STATIC
+  src/train/gemm.cc src/train/sinkhorn.cc src/train/row_rounding.cc src/train/attention_blocks.cc
+  src/train/index_scores.cc src/train/expert.cc src/train/router.cc)
+target_include_directories(minke_train_kernels PUBLIC src)
+target_compile_options(minke_train_kernels PRIVATE ${MINKE_TRAIN_FLAGS})
+target_link_libraries(minke_train_kernels
+  PUBLIC minke_core minke_kernels minke_openblas PRIVATE minke_options)
 
 # The model as a differentiable function.
 add_library(minke_train_model STATIC
-  src/train/gemm.cc)
+  src/train/fake_quantization.cc src/train/rms_norm.cc src/train/rope.cc src/train/linear.cc
+  src/train/hyper_connections.cc src/train/attention.cc src/train/compressor.cc
+  src/train/indexer.cc src/train/moe.cc src/train/engram.cc src/train/model_parameters.cc
+  src/train/structured_initialisation.cc src/train/forward_pass.cc src/train/model.cc)
 target_include_directories(minke_train_model PUBLIC src)
+# Reading the precompiled header takes longer than compiling one of these files.
+set_target_properties(minke_train_model PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
 target_compile_options(minke_train_model PRIVATE ${MINKE_TRAIN_FLAGS})
 target_link_libraries(minke_train_model
-  PUBLIC minke_train minke_core minke_kernels minke_checkpoint minke_text minke_model minke_torch
-    minke_openblas
+  PUBLIC minke_train minke_train_kernels minke_core minke_kernels minke_checkpoint minke_text
+    minke_model minke_torch minke_openblas
   PRIVATE minke_options)
 target_precompile_headers(minke_train_model REUSE_FROM minke_train_headers)
 

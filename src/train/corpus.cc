@@ -12,6 +12,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "recall/filler.h"
+#include "train/ascii_text.h"
 #include "train/text_cleaning.h"
 
 namespace minke::train {
@@ -73,16 +74,11 @@ uint64_t HashText(std::string_view text) {
   return hash;
 }
 
-bool EndsWith(std::string_view text, std::string_view suffix) {
-  return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
-}
-
 // Letters alone, so that paragraphs that differ in numbers, case or spacing count as one.
 uint64_t ParagraphHash(std::string_view paragraph) {
   std::string letters;
   for (const char c : paragraph) {
-    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    if (lower >= 'a' && lower <= 'z') letters += lower;
+    if (IsLetter(c)) letters += Lower(c);
   }
   return HashText(letters);
 }
@@ -172,9 +168,9 @@ class CorpusMaker {
     const bool held_out = part < static_cast<uint64_t>(kHeldOutShare * kParts);
     std::string& out = held_out ? held_out_ : training_;
     out += text + std::string(kDocumentBorder) + "\n\n";
-    // From every package a part of what is held out, as small as a model's folder wants it.
-    constexpr uint64_t kEvalParts = 8;
-    if (held_out && part % kEvalParts < 3 && eval_.size() + text.size() < kEvalTextBytesMax) {
+    // A quarter of what is held out, so that every package has its part in a small file.
+    constexpr uint64_t kEvalParts = 4;
+    if (held_out && part % kEvalParts == 0 && eval_.size() + text.size() < kEvalTextBytesMax) {
       eval_ += text + std::string(kDocumentBorder) + "\n\n";
     }
   }

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "train/ascii_text.h"
+
 namespace minke::train {
 
 namespace {
@@ -27,29 +29,6 @@ constexpr std::array kCommonWords = {
     "what"sv, "so"sv,   "our"sv,  "me"sv,    "who"sv,   "more"sv, "any"sv, "may"sv,  "into"sv,
 };
 
-bool IsLetter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool IsBlank(char c) {
-  return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-char Lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-std::string LowerText(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = Lower(c);
-  return lower;
-}
-
-void Replace(std::string* text, std::string_view from, std::string_view to) {
-  for (size_t at = text->find(from); at != std::string::npos; at = text->find(from, at)) {
-    text->replace(at, from.size(), to);
-    at += to.size();
-  }
-}
-
 // Typographic characters as the keyboard's; blanks joined. Other characters stay as they are.
 std::string PlainCharacters(std::string_view paragraph) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kPlain = {{
@@ -65,7 +44,7 @@ std::string PlainCharacters(std::string_view paragraph) {
       {"''", "\""},
   }};
   std::string text(paragraph);
-  for (const auto& [from, to] : kPlain) Replace(&text, from, to);
+  for (const auto& [from, to] : kPlain) ReplaceAll(&text, from, to);
   std::string joined;
   for (const char c : text) {
     if (!IsBlank(c)) {

@@ -5,35 +5,13 @@
 #include <cctype>
 #include <utility>
 
+#include "train/ascii_text.h"
+
 namespace minke::train {
 
 namespace {
 
 using namespace std::string_view_literals;
-
-bool IsBlank(char c) {
-  return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-char Lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-std::string LowerText(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = Lower(c);
-  return lower;
-}
-
-bool StartsWith(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
-void Replace(std::string* text, std::string_view from, std::string_view to) {
-  for (size_t at = text->find(from); at != std::string::npos; at = text->find(from, at)) {
-    text->replace(at, from.size(), to);
-    at += to.size();
-  }
-}
 
 // Collects text and cuts it where a block ends.
 class Paragraphs {
@@ -238,6 +216,10 @@ std::string PodText(std::string_view text, int depth = 0) {
       if (open > 1 && text.substr(end, open) == std::string(open, '>')) break;
     }
     std::string_view inner = text.substr(begin, end - begin);
+    if (open > 1) {  // the blanks inside doubled brackets belong to them
+      while (!inner.empty() && IsBlank(inner.front())) inner.remove_prefix(1);
+      while (!inner.empty() && IsBlank(inner.back())) inner.remove_suffix(1);
+    }
     if (text[i] == 'L' && inner.find('|') != std::string_view::npos) {
       inner = inner.substr(0, inner.find('|'));
     }
@@ -366,7 +348,7 @@ std::vector<std::string> ReadDictionary(std::string_view text) {
       if (!mark && c != '{' && c != '}') plain += c;
       if (c == '>') mark = false;
     }
-    Replace(&plain, "__", "");
+    ReplaceAll(&plain, "__", "");
     const size_t word = plain.find_first_not_of(" \n\t0123456789.");
     paragraph = word == std::string::npos ? std::string() : plain.substr(word);
   }
