@@ -21,10 +21,12 @@ class PairRows : public train::RowSource {
 
 inline constexpr const char* kRigPlan = R"({"seed": 5, "checkpoint_minutes": 0, "stages": [
   {"name": "first", "steps": 12, "rows": [{"length": 64, "count": 4}],
-   "kinds": {"list": 0.5, "document": 0.25, "plain": 0.25}, "warmup_steps": 4, "distill": 0.1},
+   "kinds": {"list": 0.5, "document": 0.25, "plain": 0.25}, "warmup_steps": 4, "distill": 0.1,
+   "embedding_rate": 0.1},
   {"name": "second", "tokens": 2048, "rows": [{"length": 64, "count": 4, "share": 1},
                                                {"length": 128, "count": 2, "share": 1}],
-   "kinds": {"document": 0.5, "plain": 0.5}, "decay_share": 0.5, "replay_share": 0.5}]})";
+   "kinds": {"document": 0.5, "plain": 0.5}, "decay_share": 0.5, "replay_share": 0.5,
+   "embedding_rate": 0.1}]})";
 
 struct Rig {
   PairRows rows;

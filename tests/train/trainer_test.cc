@@ -95,19 +95,36 @@ pid_t StartWorker(const std::string& folder) {
   _exit(127);
 }
 
+// Waits until the log grows, so that the kill falls into training and not into loading libtorch;
+// false if the worker ends before.
+bool WaitForStep(const std::string& log, pid_t worker) {
+  std::error_code ignored;
+  for (uintmax_t last = ~uintmax_t{0};;) {
+    const uintmax_t size =
+        std::filesystem::exists(log) ? std::filesystem::file_size(log, ignored) : 0;
+    if (size > last) return true;
+    last = size;
+    siginfo_t info = {};
+    waitid(P_PID, static_cast<id_t>(worker), &info, WEXITED | WNOHANG | WNOWAIT);
+    if (info.si_pid == worker) return false;
+    usleep(200);
+  }
+}
+
 TEST(Trainer, ContinuesAfterKillAtAnyMoment) {
   const std::vector<double> whole = LossesOfWholeRun(2);
   const TempDirectory directory;
   int kills = 0;
-  useconds_t patience = 150'000;  // loading libtorch takes as long
   for (int tries = 0; tries < 100; ++tries) {
-    const pid_t child = StartWorker(directory.path());
-    ASSERT_GT(child, 0);
-    usleep(patience);
-    patience += 17'000;  // later each time, so that the run gets somewhere
-    kill(child, SIGKILL);
+    const pid_t worker = StartWorker(directory.path());
+    ASSERT_GT(worker, 0);
+    // Moments spread over the writing of log and state; more steps with each try.
+    if (WaitForStep(directory.Path("log.jsonl"), worker)) {
+      usleep(static_cast<useconds_t>(tries) * 37'000);
+    }
+    kill(worker, SIGKILL);
     int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(waitpid(worker, &status, 0), worker);
     if (WIFEXITED(status)) {
       ASSERT_EQ(WEXITSTATUS(status), 0);
       break;

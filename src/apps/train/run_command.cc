@@ -100,7 +100,8 @@ Result<RunOrigin> ReadOrigin(const std::string& run) {
     return Fail(ErrorCode::kNotFound,
                 fmt::format("{} holds no run to continue: there is no {}.", run, path));
   }
-  const Json json = TRY(ParseJson(TRY(ReadFile(path, kRunFileBytesMax)), path));
+  const std::string text = TRY(ReadFile(path, kRunFileBytesMax));
+  const Json json = TRY(ParseJson(text, path));
   RunOrigin origin;
   origin.corpus = TRY(JsonString(json, "corpus", path));
   origin.seed = static_cast<uint64_t>(TRY(JsonInt(json, "seed", path)));
