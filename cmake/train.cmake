@@ -74,7 +74,8 @@ add_library(minke_train_loop STATIC
 target_include_directories(minke_train_loop PUBLIC src)
 target_compile_options(minke_train_loop PRIVATE ${MINKE_TRAIN_FLAGS})
 # The square root of AdamW in vectors needs to know that nobody reads errno.
-set_source_files_properties(src/train/adamw.cc PROPERTIES COMPILE_OPTIONS -fno-math-errno)
+set_source_files_properties(src/train/adamw.cc PROPERTIES
+  COMPILE_OPTIONS -fno-math-errno SKIP_PRECOMPILE_HEADERS ON)
 target_link_libraries(minke_train_loop
   PUBLIC minke_train_model PkgConfig::XXHASH ${CMAKE_DL_LIBS} PRIVATE minke_options)
 target_precompile_headers(minke_train_loop REUSE_FROM minke_train_headers)

@@ -26,14 +26,15 @@ enum class ParameterGroup {
 };
 
 struct Parameter {
-  std::string name;     // of the catalogue; of a stack of experts: that of expert 0, see `stacked`
+  std::string name;     // of the catalogue
   torch::Tensor value;  // float32, contiguous
   ParameterGroup group = ParameterGroup::kMuon;
   bool structured = false;  // holds structure from the initialisation: learns slowly at first
-  bool stacked = false;     // [experts, out, in]: "layers.L.ffn.experts.*.w1.weight"
+  bool stacked = false;     // [experts, out, in], named "layers.L.ffn.experts.*.w1.weight"
 };
 
-// How compressed rows are stored, for the comparison of cache precisions.
+// How compressed rows are stored, for the comparison of cache precisions. kHarsh: three levels
+// under one scale per 16 channels (train/row_rounding.h).
 enum class RowPrecision { kFloat, kBf16, kQ4K, kHarsh };
 
 // What is rounded in the forward pass; gradients pass straight through.
@@ -48,22 +49,28 @@ struct Quantization {
 };
 
 struct ForwardOptions {
-  bool sparse = false;              // the index_topk best rows; else every visible row
-  bool pool = false;                // Reindex layers inside the candidate pool
+  bool sparse = false;  // the index_topk best rows; else every visible row
+  bool pool = false;    // Reindex layers inside the candidate pool
   Quantization quantization;
-  bool distill = false;             // compute the indexers' KL loss
-  bool mask_compressed = false;     // control: attention sees window and sink only
-  bool engram = true;               // control: off leaves the Engram's contribution out
+  bool distill = false;          // compute the indexers' KL loss
+  bool mask_compressed = false;  // control: attention sees window and sink only
+  bool engram = true;            // control: off leaves the Engram's contribution out
   // [B] or empty: query positions from which the decoder runs on a truncated window, as after a
   // replay prefill (6.2, V3); -1: exact.
   std::vector<int64_t> decoder_from;
+  // The positions that IndexQuality counts, bool [B, T]; undefined: every sixteenth one from two
+  // windows on. Each costs a dense attention of its own, so give few.
+  torch::Tensor measured;
 };
 
-// Fractions over the supervised positions of a forward pass, for the progress line and the tests.
+// Fractions over the measured positions of a forward pass, for the progress line and the tests.
+// They compare the lists that the index would select (sparse or not) with dense attention.
 struct IndexQuality {
+  int64_t layer = -1;      // the index source
+  double queries = 0;      // measured positions with attention on compressed rows
   double top1_recall = 0;  // the row with most attention is among the selected ones
   double mass_recall = 0;  // attention mass on the selected rows
-  double pool_recall = 0;  // the row with most attention is in the candidate pool
+  double pool_recall = 0;  // the row with most attention is in the candidate pool; -1: no pool
 };
 
 struct ForwardResult {
@@ -73,13 +80,21 @@ struct ForwardResult {
   std::vector<IndexQuality> index_quality;  // per index source; only with distill
 };
 
+enum class Initialisation {
+  kStructured,  // with the look-up circuit of train/structured_initialisation.h
+  kPlain,       // random values alone
+};
+
+// Thread safety: Forward() and Logits() of one model may run in one thread at a time; a model and
+// its replicas may run at the same time, while nobody changes parameters.
 class Model {
  public:
-  // Plain and structured initialisation, from one seed. `engram_token_map`: token id -> compressed
-  // id, empty without Engram.
-  static Result<std::unique_ptr<Model>> Create(const ModelConfig& config,
-                                               std::vector<int32_t> engram_token_map,
-                                               uint64_t seed);
+  // Initialised from one seed. `engram_token_map`: token id -> compressed id
+  // (text/compressed_vocabulary), empty without Engram.
+  static Result<std::unique_ptr<Model>> Create(
+      const ModelConfig& config, std::vector<int32_t> engram_token_map, uint64_t seed,
+      Initialisation initialisation = Initialisation::kStructured);
+  ~Model();
   // Takes the parameters of a released-format checkpoint directory.
   Status Load(const std::string& model_dir);
 
@@ -87,18 +102,23 @@ class Model {
   std::unique_ptr<Model> Replica() const;
 
   const ModelConfig& config() const;
-  std::vector<Parameter>& parameters();  // in the catalogue's order
+  // In the catalogue's order. Values are to be changed in place only: `value` is the leaf of the
+  // graph, and replicas share its memory. A parameter that a pass did not use has no gradient
+  // (those of the indexers without `distill`, the Engram's with `engram` off, biases always).
+  std::vector<Parameter>& parameters();
 
-  // ids: int64 [B, T].
+  // ids: int64 [B, T], T at least the largest compress ratio. REQUIRES: with decoder_from, no
+  // Engram above the last kv source.
   ForwardResult Forward(const torch::Tensor& ids, const ForwardOptions& options) const;
-  // hidden [n, hidden_size] -> logits [n, vocab_size].
-  torch::Tensor Logits(const torch::Tensor& hidden) const;
+  // hidden [n, hidden_size] -> logits [n, vocab_size]. The head is rounded where weights are.
+  torch::Tensor Logits(const torch::Tensor& hidden, const Quantization& quantization = {}) const;
 
   // bias += rate * sign(mean load - load), per layer (architecture.md 7).
   void UpdateRouterBias(const torch::Tensor& expert_loads, double rate);
 
  private:
   struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
