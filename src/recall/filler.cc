@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <map>
 #include <utility>
 
@@ -11,8 +10,6 @@
 namespace minke {
 
 namespace {
-
-using namespace std::string_view_literals;
 
 constexpr size_t kSentenceBytesMax = 600;  // longer ones are cut at a blank
 
@@ -80,15 +77,15 @@ Result<Filler> Filler::Create(std::string text, std::string_view what) {
 }
 
 Filler Filler::Neutral(uint64_t seed) {
-  constexpr std::array kSubjects = {"The old path"sv,   "A light wind"sv,    "The narrow road"sv,
-                                    "A small bird"sv,   "The quiet water"sv, "A grey cloud"sv,
-                                    "The tall grass"sv, "A slow boat"sv,     "The warm air"sv};
-  constexpr std::array kVerbs = {"runs"sv, "turns"sv, "moves"sv, "rests"sv, "waits"sv, "stays"sv};
-  constexpr std::array kWhere = {"along the hills"sv,    "under the trees"sv,
-                                 "near the shore"sv,     "behind the fields"sv,
-                                 "between the stones"sv, "beyond the houses"sv};
-  constexpr std::array kWhen = {"in the rain"sv,   "at noon"sv,        "before dark"sv,
-                                "after a while"sv, "for many hours"sv, "as it always did"sv};
+  constexpr std::string_view kSubjects[] = {"The old path",   "A light wind",    "The narrow road",
+                                            "A small bird",   "The quiet water", "A grey cloud",
+                                            "The tall grass", "A slow boat",     "The warm air"};
+  constexpr std::string_view kVerbs[] = {"runs", "turns", "moves", "rests", "waits", "stays"};
+  constexpr std::string_view kWhere[] = {"along the hills",    "under the trees",
+                                         "near the shore",     "behind the fields",
+                                         "between the stones", "beyond the houses"};
+  constexpr std::string_view kWhen[] = {"in the rain",   "at noon",        "before dark",
+                                        "after a while", "for many hours", "as it always did"};
   constexpr int64_t kSentences = 4096;
   constexpr int64_t kSentencesPerParagraph = 6;
   Random random({kEvaluationDomain, seed});

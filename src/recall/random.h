@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 
 #include "core/result.h"
 
@@ -30,7 +31,7 @@ class Random {
   bool Chance(double probability) { return Uniform() < probability; }
   template <typename List>
   const auto& Pick(const List& list) {
-    return list[static_cast<size_t>(Below(static_cast<int64_t>(list.size())))];
+    return list[static_cast<size_t>(Below(static_cast<int64_t>(std::size(list))))];
   }
 
  private:

@@ -103,8 +103,8 @@ Result<std::unique_ptr<RowGenerator>> RowGenerator::Create(Tokenizer tokenizer, 
                             tokenizer.vocab_size(), kTrainedVocabularyMax));
   }
   Filler filler = TRY(Filler::Create(std::move(text), what));
-  std::unique_ptr<RowGenerator> generator(
-      new RowGenerator(std::move(tokenizer), std::move(filler)));
+  auto generator =
+      std::unique_ptr<RowGenerator>(new RowGenerator(std::move(tokenizer), std::move(filler)));
   TRY_STATUS(generator->ReadControlTokens());
   generator->words_ = generator->filler_.CommonWords();
   generator->EncodeText();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "train/ascii_text.h"
@@ -9,8 +10,6 @@
 namespace minke::train {
 
 namespace {
-
-using namespace std::string_view_literals;
 
 constexpr size_t kParagraphBytesMin = 60;
 constexpr size_t kParagraphBytesMax = 4000;
@@ -20,13 +19,12 @@ constexpr double kCommonWordsMin = 0.18;  // of all words; English prose has twi
 constexpr std::string_view kCodeBytes = "{}<>|\\^~`=#@_";
 constexpr size_t kCodeBytesMax = 1;
 
-constexpr std::array kCommonWords = {
-    "the"sv,  "of"sv,   "and"sv,  "to"sv,    "a"sv,     "in"sv,   "is"sv,  "that"sv, "it"sv,
-    "for"sv,  "on"sv,   "with"sv, "as"sv,    "be"sv,    "this"sv, "are"sv, "or"sv,   "by"sv,
-    "an"sv,   "not"sv,  "from"sv, "at"sv,    "you"sv,   "if"sv,   "can"sv, "have"sv, "was"sv,
-    "has"sv,  "but"sv,  "all"sv,  "will"sv,  "your"sv,  "his"sv,  "we"sv,  "i"sv,    "he"sv,
-    "my"sv,   "they"sv, "no"sv,   "their"sv, "there"sv, "one"sv,  "do"sv,  "when"sv, "which"sv,
-    "what"sv, "so"sv,   "our"sv,  "me"sv,    "who"sv,   "more"sv, "any"sv, "may"sv,  "into"sv,
+constexpr std::string_view kCommonWords[] = {
+    "the",   "of",   "and", "to",   "a",    "in",  "is",    "that",  "it",   "for",  "on",
+    "with",  "as",   "be",  "this", "are",  "or",  "by",    "an",    "not",  "from", "at",
+    "you",   "if",   "can", "have", "was",  "has", "but",   "all",   "will", "your", "his",
+    "we",    "i",    "he",  "my",   "they", "no",  "their", "there", "one",  "do",   "when",
+    "which", "what", "so",  "our",  "me",   "who", "more",  "any",   "may",  "into",
 };
 
 // Typographic characters as the keyboard's; blanks joined. Other characters stay as they are.
@@ -83,7 +81,8 @@ bool IsProse(std::string_view text) {
     if (end > at) {
       const std::string word = LowerText(text.substr(at, end - at));
       ++words;
-      common += std::find(kCommonWords.begin(), kCommonWords.end(), word) != kCommonWords.end();
+      common += std::find(std::begin(kCommonWords), std::end(kCommonWords), word) !=
+                std::end(kCommonWords);
     }
     at = end + 1;
   }

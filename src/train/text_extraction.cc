@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 #include <utility>
 
 #include "train/ascii_text.h"
@@ -10,8 +11,6 @@
 namespace minke::train {
 
 namespace {
-
-using namespace std::string_view_literals;
 
 // Collects text and cuts it where a block ends.
 class Paragraphs {
@@ -97,34 +96,21 @@ class HtmlReader {
 
  private:
   static bool Skips(std::string_view name) {
-    constexpr std::array kSkipped = {
-        "pre"sv,
-        "table"sv,
-        "head"sv,
-        "nav"sv,
-        "screen"sv,
-        "title"sv,
-        "programlisting"sv,
-        "synopsis"sv,
-        "info"sv,
-        "footer"sv,
-        "code-block"sv,
-        "svg"sv,
-        "cmdsynopsis"sv,
-        "media"sv,
-        "sup"sv,
+    constexpr std::string_view kSkipped[] = {
+        "pre",      "table", "head",   "nav",        "screen", "title",       "programlisting",
+        "synopsis", "info",  "footer", "code-block", "svg",    "cmdsynopsis", "media",
+        "sup",
     };
-    return std::find(kSkipped.begin(), kSkipped.end(), name) != kSkipped.end();
+    return std::find(std::begin(kSkipped), std::end(kSkipped), name) != std::end(kSkipped);
   }
   static bool IsInline(std::string_view name) {
-    constexpr std::array kInline = {
-        "a"sv,      "b"sv,      "i"sv,     "em"sv,   "strong"sv, "code"sv,    "tt"sv,     "span"sv,
-        "kbd"sv,    "var"sv,    "samp"sv,  "cite"sv, "abbr"sv,   "acronym"sv, "dfn"sv,    "small"sv,
-        "big"sv,    "u"sv,      "font"sv,  "q"sv,    "link"sv,   "gui"sv,     "app"sv,    "key"sv,
-        "keyseq"sv, "guiseq"sv, "file"sv,  "cmd"sv,  "sys"sv,    "input"sv,   "output"sv, "wbr"sv,
-        "em"sv,     "sub"sv,    "quote"sv, "its"sv,
+    constexpr std::string_view kInline[] = {
+        "a",    "b",    "i",     "em",     "strong",  "code", "tt",     "span",   "kbd",
+        "var",  "samp", "cite",  "abbr",   "acronym", "dfn",  "small",  "big",    "u",
+        "font", "q",    "link",  "gui",    "app",     "key",  "keyseq", "guiseq", "file",
+        "cmd",  "sys",  "input", "output", "wbr",     "em",   "sub",    "quote",  "its",
     };
-    return std::find(kInline.begin(), kInline.end(), name) != kInline.end();
+    return std::find(std::begin(kInline), std::end(kInline), name) != std::end(kInline);
   }
 
   void ReadTag() {
@@ -296,7 +282,7 @@ std::string FontRequest(std::string_view request, std::string_view rest) {
 }
 
 std::vector<std::string> ReadTroff(std::string_view text) {
-  constexpr std::array kFonts = {"B"sv, "I"sv, "BR"sv, "IR"sv, "RB"sv, "RI"sv, "BI"sv, "IB"sv};
+  constexpr std::string_view kFonts[] = {"B", "I", "BR", "IR", "RB", "RI", "BI", "IB"};
   Paragraphs paragraphs;
   bool listing = false;
   for (const std::string_view line : Lines(text)) {
@@ -314,7 +300,7 @@ std::vector<std::string> ReadTroff(std::string_view text) {
         line.substr(1, blank == std::string_view::npos ? blank : blank - 1);
     const std::string_view rest =
         blank == std::string_view::npos ? std::string_view() : line.substr(blank + 1);
-    if (std::find(kFonts.begin(), kFonts.end(), request) != kFonts.end()) {
+    if (std::find(std::begin(kFonts), std::end(kFonts), request) != std::end(kFonts)) {
       if (!listing) paragraphs.Add(TroffText(FontRequest(request, rest)));
       if (!listing) paragraphs.Add('\n');
       continue;

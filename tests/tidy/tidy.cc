@@ -485,7 +485,8 @@ std::vector<Finding> CheckSourceLists(const std::vector<std::string>& sources,
       listed = starts && (end == cmake_text.size() || !IsWordChar(cmake_text[end]));
     }
     if (!listed) {
-      findings.push_back({path, 0, "source-list", "not listed in cmake/sources.cmake or cmake/train.cmake"});
+      findings.push_back(
+          {path, 0, "source-list", "not listed in cmake/sources.cmake or cmake/train.cmake"});
     }
   }
   return findings;
