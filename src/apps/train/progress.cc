@@ -73,11 +73,12 @@ void Progress::Show(const StepReport& report) {
   shown_at_ = shown_at;
   if (!new_stage && now - shown_at < (terminal_ ? kTerminalInterval : kFileInterval)) return;
   shown_at_ = now;
+  shown_step_ = step_;
   std::cerr << (terminal_ ? "\r\x1b[K" : "") << Line() << (terminal_ ? "" : "\n") << std::flush;
 }
 
 void Progress::Finish() {
-  if (stage_.empty()) return;
+  if (stage_.empty() || (!terminal_ && shown_step_ == step_)) return;
   std::cerr << (terminal_ ? "\r\x1b[K" : "") << Line() << '\n';
 }
 

@@ -13,7 +13,7 @@ class Progress {
  public:
   Progress();
   void Show(const StepReport& report);
-  // Shows the last step, whenever the one before was shown, and ends the line.
+  // Shows the last step, if it has not been, and ends the line.
   void Finish();
 
  private:
@@ -31,6 +31,7 @@ class Progress {
   std::chrono::steady_clock::time_point shown_at_;
   std::string stage_;
   int64_t step_ = 0;
+  int64_t shown_step_ = 0;
   double seconds_left_ = 0;
   Mean loss_;
   Mean first_list_;

@@ -1,7 +1,9 @@
 // minke-train run: prepares a run's folder, or takes up the run in it, and trains.
 #include <malloc.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -14,7 +16,6 @@
 
 #include <fmt/format.h>
 
-#include "apps/interrupts.h"
 #include "apps/train/commands.h"
 #include "apps/train/progress.h"
 #include "core/file.h"
@@ -34,6 +35,20 @@ constexpr const char* kTrainingConfigFile = "training.json";
 constexpr const char* kRunFile = "run.json";
 constexpr const char* kLockFile = "lock";
 constexpr uint64_t kRunFileBytesMax = uint64_t{64} << 10;
+
+std::atomic<bool> stop_requested{false};
+static_assert(std::atomic<bool>::is_always_lock_free);  // or a handler could not write to it
+
+// Ctrl-C and SIGTERM end the run after the current step; a second one ends the process. Blocking
+// them for a signalfd would not do: OpenBLAS has threads before main() begins, which would be
+// ended.
+void CatchStopSignals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { stop_requested = true; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
 
 // What a run's folder remembers of the command that started it.
 struct RunOrigin {
@@ -156,11 +171,11 @@ Status Begin(const RunFlags& flags, bool resume, Trainer* trainer) {
   return {};
 }
 
-Result<RunOutcome> Train(Trainer* trainer, Interrupts* interrupts) {
+Result<RunOutcome> Train(Trainer* trainer) {
   Progress progress;
   RunCallbacks callbacks;
   callbacks.on_step = [&progress](const StepReport& report) { progress.Show(report); };
-  callbacks.should_stop = [interrupts] { return interrupts->Take(); };
+  callbacks.should_stop = [] { return stop_requested.load(); };
   Result<RunOutcome> outcome = trainer->Run(callbacks);
   progress.Finish();
   return outcome;
@@ -185,7 +200,7 @@ void KeepFreedMemory() {
 
 Result<RunOutcome> Run(const RunFlags& flags) {
   KeepFreedMemory();
-  Interrupts interrupts = TRY(Interrupts::Create());  // before any thread
+  CatchStopSignals();
   UseOneThreadPerCaller();
   TRY_STATUS(CheckBlas(flags.allow_slow_blas));
   const bool resume = flags.resume || flags.resume_previous;
@@ -214,7 +229,7 @@ Result<RunOutcome> Run(const RunFlags& flags) {
   TRY_STATUS(WriteOrigin(flags.run, origin));
   // Changes that were accepted are from now on the run's own.
   if (resume && config_path != in_run) TRY_STATUS(CopyFile(config_path, in_run));
-  const RunOutcome outcome = TRY(Train(&trainer, &interrupts));
+  const RunOutcome outcome = TRY(Train(&trainer));
   const char* const end = outcome == RunOutcome::kFinished ? "Finished" : "Stopped";
   PrintNote(fmt::format("{} at step {} after {} of training; the state is {}.", end,
                         trainer.position().step, Duration(trainer.position().seconds),
