@@ -81,7 +81,7 @@ target_link_libraries(minke_train_loop
 target_precompile_headers(minke_train_loop REUSE_FROM minke_train_headers)
 
 add_executable(minke-train
-  src/apps/interrupts.cc src/apps/train/main.cc src/apps/train/progress.cc
+  src/apps/train/main.cc src/apps/train/progress.cc
   src/apps/train/run_command.cc src/apps/train/export_command.cc
   src/apps/train/evaluate_command.cc src/apps/train/data_commands.cc)
 target_compile_definitions(minke-train PRIVATE MINKE_VERSION="${PROJECT_VERSION}")
