@@ -1,7 +1,6 @@
 // Every fused function against a twin of plain libtorch operations: values and gradients. The twins
 // run in double precision; what is left is the float32 rounding of the fused side.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <functional>
@@ -139,8 +138,8 @@ TEST_F(Gradients, HyperConnectionRead) {
   for (const int64_t n : {1, 2, 3, 4}) {
     const int64_t count = (2 + n) * n;
     CompareWithTwin(
-        {Random({19, n * 24}), torch::rand({19, n}), Random({count, n * 24}, 0.3), Random({count}),
-         Random({3}), Random({24})},
+        {Random({19, n * 24}), Random({19, n}).sigmoid(), Random({count, n * 24}, 0.3),
+         Random({count}), Random({3}), Random({24})},
         [n](const auto& in) {
           const HyperConnectionRead read =
               ReadStreams(in[0], in[1], {in[2], in[3], in[4]}, in[5], {n, 6, kReadEps, 1e-6});
@@ -165,7 +164,7 @@ TEST_F(Gradients, HyperConnectionWrite) {
 
 TEST_F(Gradients, CollapseAndNorm) {
   CompareWithTwin(
-      {Random({9, 96}), torch::rand({9, 4}), Random({24})},
+      {Random({9, 96}), Random({9, 4}).sigmoid(), Random({24})},
       [](const auto& in) { return CollapseAndNorm(in[0], in[1], in[2], 1e-5); },
       [](const auto& in) {
         return NormTwin((in[1].unsqueeze(2) * in[0].view({9, 4, 24})).sum(1), in[2], 1e-5);
@@ -341,7 +340,7 @@ void CompareIndexLoss(int64_t ratio, bool listed) {
       }
     }
   }
-  const Tensor mass = torch::rand({2, tokens, rows}).masked_fill(mask.logical_not(), 0.0);
+  const Tensor mass = Random({2, tokens, rows}).sigmoid().masked_fill(mask.logical_not(), 0.0);
   const Tensor slots = mass.gather(2, selected.clamp_min(0).to(torch::kInt64));
   CompareWithTwin(
       {Random({2, tokens, 3 * 8}), Random({2, tokens, 3}), Random({2, rows, 8})},

@@ -1,8 +1,5 @@
 // Speed of the model's forward and backward pass on one thread: tokens per CPU second, and what the
 // parts cost. `minke-train-bench [tokens a row] [rows] [steps]`.
-#include <cblas.h>
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +17,8 @@
 #include "train/moe.h"
 #include "train/rms_norm.h"
 #include "train/rope.h"
+
+extern "C" void openblas_set_num_threads(int count);  // of cblas.h
 
 namespace minke::train {
 namespace {
