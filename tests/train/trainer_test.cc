@@ -120,7 +120,7 @@ TEST(Trainer, ContinuesAfterKillAtAnyMoment) {
     ASSERT_GT(worker, 0);
     // Moments spread over the writing of log and state; more steps with each try.
     if (WaitForStep(directory.Path("log.jsonl"), worker)) {
-      usleep(static_cast<useconds_t>(tries) * 37'000);
+      usleep(static_cast<useconds_t>(tries) * 100'000);
     }
     kill(worker, SIGKILL);
     int status = 0;
