@@ -208,6 +208,12 @@ std::optional<std::string> Shortfall(const std::vector<std::pair<int64_t, double
 
 Status EvalRecall(const EvalRecallFlags& flags,
                   const std::vector<std::pair<int64_t, double>>& requirements) {
+  const std::filesystem::path plot_dir = std::filesystem::path(flags.plot).parent_path();
+  if (std::error_code error; !plot_dir.empty() && !std::filesystem::is_directory(plot_dir, error)) {
+    // Said now, not after an hour of work.
+    return Fail(ErrorCode::kNotFound, fmt::format("--plot names {}, but there is no folder {}.",
+                                                  flags.plot, plot_dir.string()));
+  }
   CacheFlags cache;
   cache.prefill = flags.prefill;
   const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, cache));
