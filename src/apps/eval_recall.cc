@@ -46,7 +46,8 @@ FactOptions FactsOf(size_t kind, int64_t length, const EvalRecallFlags& flags) {
   constexpr int64_t kFactsLeast = 3;
   FactOptions options;
   // 4 more with each doubling: 8 at 512 tokens, 12 at 1,024, 16 at 2,048.
-  const int64_t doublings = std::bit_width(static_cast<uint64_t>(length / kShortest)) - 1;
+  const auto doublings =
+      static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(length / kShortest))) - 1;
   options.facts = std::max(kFactsLeast, kFactsPerDoubling * doublings);
   options.questions = std::min(flags.questions, options.facts);
   options.value_digits = {4, 4, 4, 4, 4, 4, 2, 3, 5, 6};

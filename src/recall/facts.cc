@@ -49,7 +49,7 @@ std::string InventedKey(const FactOptions& options, Random& random) {
   constexpr double kAlone = 0.4;
   constexpr double kTwoNames = 0.2;
   const double kind = random.Uniform();
-  const std::string name = InventedName(random);
+  std::string name = InventedName(random);
   if (kind < kAlone) return name;
   if (kind < kAlone + kTwoNames) return name + " " + InventedName(random);
   return std::string(kArticle) + name + " " + std::string(random.Pick(ThingWords(options.keys)));

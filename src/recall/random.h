@@ -14,7 +14,7 @@ namespace minke {
 class Random {
  public:
   // The keys, in order, name the stream: a domain, a seed, a step, an index ...
-  explicit Random(std::initializer_list<uint64_t> keys) {
+  Random(std::initializer_list<uint64_t> keys) {
     for (const uint64_t key : keys) state_ = Mix(state_ ^ key) + kStep;
   }
 
