@@ -91,8 +91,12 @@ compile_jobs() {
 
 # Reads ninja's lines and passes on one in twenty.
 show_progress() {
-  awk '/^\[[0-9]+\/[0-9]+\]/ {
-    split(substr($1, 2), n, /[\/\]]/)
-    if (n[1] % 20 == 0 || n[1] == n[2]) { print "  built " n[1] " of " n[2]; fflush() }
-  }'
+  # Not awk: mawk reads its input in blocks, so that a line would show minutes late.
+  local line
+  while IFS= read -r line; do
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    if ((BASH_REMATCH[1] % 20 == 0 || BASH_REMATCH[1] == BASH_REMATCH[2])); then
+      say "  built ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]}"
+    fi
+  done
 }

@@ -236,8 +236,9 @@ Result<int> Import(const CacheCommandFlags& flags, BlockStore& store) {
     std::cout << fmt::format("{} records taken in; {} were there already, {} were damaged.\n",
                              CountText(report.records), CountText(report.known),
                              CountText(report.damaged));
+    if (report.damaged > 0) std::cout << "The file is damaged or ends early.\n";
   }
-  return kExitSuccess;
+  return report.damaged > 0 ? kExitFailure : kExitSuccess;
 }
 
 Result<int> Forget(const CacheCommandFlags& flags, BlockStore& store) {

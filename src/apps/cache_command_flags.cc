@@ -88,8 +88,9 @@ CLI::App* AddCache(CLI::App& app, CacheCommandFlags* flags) {
   AddLooking(*cache, flags);
   AddChanging(*cache, flags);
   cache->footer(
-      "stats, ls, verify and export only look, and may run beside a process that uses the\n"
-      "directory; the others need it for themselves. Names of tenants are not on the disk:\n"
+      "stats, ls, verify, export and explain only look, and may run beside a process that uses\n"
+      "the directory; the others need it for themselves. export copies what is cached, not the\n"
+      "conversation that chat --resume goes on with. Names of tenants are not on the disk:\n"
       "tables show the beginning of their digest, - for no name.\n"
       "Examples:\n"
       "  minke cache stats --kv-disk DIR\n"

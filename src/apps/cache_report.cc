@@ -36,7 +36,7 @@ Result<int64_t> ParseByteSize(std::string_view text, std::string_view what) {
   const Result<Capacity> capacity = ParseCapacity(text);
   if (!capacity || capacity->unit != CapacityUnit::kBytes || capacity->amount < 1) {
     return Fail(
-        fmt::format("{} must be a number of bytes above 0 and below 8192PiB, such as 512MiB "
+        fmt::format("{} must be a size with its unit, above 0 and below 8192PiB, such as 512MiB "
                     "or 8GiB; found \"{}\".",
                     what, text.substr(0, 40)));
   }

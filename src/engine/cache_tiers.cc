@@ -17,8 +17,9 @@ constexpr int64_t kRamShareDefault = 4;       // a quarter of the physical memor
 constexpr int64_t kSnapshotShareDefault = 8;  // an eighth of the memory for rows
 // Ends of messages that get a snapshot in one prompt: those that a follow-up may go back to.
 constexpr size_t kMessageSnapshots = 4;
-// A snapshot so close to another one would save nothing worth its bytes.
-constexpr int64_t kSnapshotGapTokens = 16;
+// A snapshot so close before another one saves nothing. More would cost an edited last turn its
+// boundary: a question of one token begins three before the end of its prompt.
+constexpr int64_t kSnapshotGapTokens = 3;
 
 Status CheckCacheOptions(const CacheOptions& options) {
   const auto negative = [](const char* flag, int64_t value) {
@@ -121,13 +122,12 @@ std::vector<int64_t> Engine::Impl::SnapshotCuts(std::span<const int32_t> prompt,
   // The end of the input, less the token whose logits an exact repeat needs.
   if (total - 1 > start) cuts.push_back(total - 1);
   std::sort(cuts.begin(), cuts.end());
-  std::vector<int64_t> kept;
-  for (size_t i = 0; i < cuts.size(); ++i) {
-    if (cuts[i] >= total) continue;
-    const bool close =
-        i + 1 < cuts.size() && cuts[i + 1] < total && cuts[i + 1] - cuts[i] < kSnapshotGapTokens;
-    if (!close) kept.push_back(cuts[i]);
+  std::vector<int64_t> kept;  // from the end on
+  for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
+    if (*cut >= total) continue;
+    if (kept.empty() || kept.back() - *cut >= kSnapshotGapTokens) kept.push_back(*cut);
   }
+  std::reverse(kept.begin(), kept.end());
   return kept;
 }
 

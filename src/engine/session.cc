@@ -55,7 +55,8 @@ Status Session::Impl::Admit(int64_t length) {
   return Fail(
       ErrorCode::kLimit,
       fmt::format("{} tokens need {} bytes of memory for their rows, but of the {} bytes of "
-                  "--kv-ram {} are taken by what runs; shorten the prompt or raise it.",
+                  "--kv-ram {} are taken by what runs; shorten the prompt, "
+                  "give --max-tokens or raise it.",
                   length, length * engine.rows->block_bytes() / kBlockTokens, usage.budget_bytes,
                   usage.used_bytes + usage.reserved_bytes));
 }

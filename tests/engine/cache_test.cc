@@ -144,24 +144,28 @@ TEST(EngineCache, AThirdPromptHitsWhereTwoParted) {
 
 TEST(EngineCache, AnEditedLastTurnHitsToItsBoundary) {
   const auto engine = Open(Options(kChatModel));
-  const auto encode = [&](const std::string& last) {
+  const auto encode = [&](const std::string& before, const std::string& last) {
     const auto prompt = engine->EncodeChat(
-        R"([{"role":"user","content":"one two three four five six seven eight nine ten"},)"
-        R"({"role":"assistant","content":"A somewhat longer answer than the question was."},)"
-        R"({"role":"user","content":")" +
+        R"([{"role":"user","content":"one two three four five six seven eight nine ten )" + before +
+            R"("},{"role":"assistant",)"
+            R"("content":"A somewhat longer answer than the question was."},)"
+            R"({"role":"user","content":")" +
             last + R"("}])",
         "test", {.thinking = false, .effort = "", .drop_thinking = false, .context_messages = 0});
     EXPECT_TRUE(prompt.has_value());
     return prompt->ids;
   };
-  const std::vector<int32_t> first = encode("What about the other nine of them, please?");
-  const std::vector<int32_t> edited = encode("Forget it; something else entirely, if you can.");
   const int32_t user = *engine->ControlToken("<｜User｜>");
-  const auto boundary = first.rend() - std::find(first.rbegin(), first.rend(), user) - 1;
-  AskFresh(*engine, first);
-  const Answer answer = AskFresh(*engine, edited);
-  EXPECT_EQ(answer.cache.cached_tokens, boundary);
-  EXPECT_GT(boundary, 20);
+  // However short the turn is that is edited.
+  for (const char* last : {"What about the other nine of them, please?", "Why?", "x"}) {
+    const std::vector<int32_t> first = encode(last, last);
+    const std::vector<int32_t> edited =
+        encode(last, "Forget it; something else entirely, if you can.");
+    const auto boundary = first.rend() - std::find(first.rbegin(), first.rend(), user) - 1;
+    AskFresh(*engine, first);
+    EXPECT_EQ(AskFresh(*engine, edited).cache.cached_tokens, boundary) << last;
+    EXPECT_GT(boundary, 20);
+  }
 }
 
 TEST(EngineCache, TenantsAndModelsShareNothing) {
