@@ -66,6 +66,7 @@ target_precompile_headers(minke_train_model REUSE_FROM minke_train_headers)
 
 # The loop around the model: optimizer, stages, state, export.
 add_library(minke_train_loop STATIC
+  src/train/ablation_plan.cc src/train/ablation_report.cc
   src/train/adamw.cc src/train/blas_check.cc src/train/digest.cc src/train/evaluation.cc
   src/train/export.cc src/train/generated_rows.cc src/train/loss.cc src/train/model_folder.cc
   src/train/muon.cc src/train/optimizer.cc src/train/recall_probe.cc src/train/replicas.cc
@@ -83,7 +84,8 @@ target_precompile_headers(minke_train_loop REUSE_FROM minke_train_headers)
 add_executable(minke-train
   src/apps/train/main.cc src/apps/train/progress.cc
   src/apps/train/run_command.cc src/apps/train/export_command.cc
-  src/apps/train/evaluate_command.cc src/apps/train/data_commands.cc)
+  src/apps/train/evaluate_command.cc src/apps/train/data_commands.cc
+  src/apps/train/ablate_command.cc)
 target_compile_definitions(minke-train PRIVATE MINKE_VERSION="${PROJECT_VERSION}")
 target_compile_options(minke-train PRIVATE ${MINKE_TRAIN_FLAGS} -O1)
 target_link_libraries(minke-train PRIVATE minke_train_loop minke_recall minke_options)

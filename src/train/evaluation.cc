@@ -23,14 +23,14 @@ torch::Tensor Ids(std::span<const int32_t> first, std::span<const int32_t> secon
 
 GreedyAnswer DecodeGreedily(const Model& model, std::span<const int32_t> prompt,
                             std::span<const int32_t> draft, const ForwardOptions& options,
-                            bool replay) {
+                            int64_t replay_tokens) {
   const torch::NoGradGuard no_grad;
   CHECK(!prompt.empty());
   const auto end_of_turn = static_cast<int32_t>(model.config().eos_token_id);
   ForwardOptions pass = options;
-  if (replay) {
+  if (replay_tokens >= 0) {
     const auto length = static_cast<int64_t>(prompt.size());
-    pass.decoder_from = {std::max<int64_t>(0, length - model.config().sliding_window)};
+    pass.decoder_from = {std::max<int64_t>(0, length - replay_tokens)};
   }
   GreedyAnswer answer;
   std::vector<int32_t> guess(draft.begin(), draft.end());  // after what is decided
@@ -60,10 +60,11 @@ GreedyAnswer DecodeGreedily(const Model& model, std::span<const int32_t> prompt,
 
 RecallScore ScoreRecall(const Model& model, const Tokenizer& tokenizer,
                         std::span<const RecallProbe> probes, const ForwardOptions& options,
-                        bool replay) {
+                        int64_t replay_tokens) {
   RecallScore score;
   for (const RecallProbe& probe : probes) {
-    const GreedyAnswer answer = DecodeGreedily(model, probe.prompt, probe.answer, options, replay);
+    const GreedyAnswer answer =
+        DecodeGreedily(model, probe.prompt, probe.answer, options, replay_tokens);
     std::span<const int32_t> words = answer.ids;
     if (!words.empty() && words.back() == model.config().eos_token_id) {
       words = words.first(words.size() - 1);
@@ -75,6 +76,38 @@ RecallScore ScoreRecall(const Model& model, const Tokenizer& tokenizer,
     score.answers += one.answer_exact ? 1 : 0;
   }
   return score;
+}
+
+std::vector<IndexQuality> MeasureIndexes(const Model& model, std::span<const RecallProbe> probes,
+                                         const ForwardOptions& options) {
+  const torch::NoGradGuard no_grad;
+  // The end of the turn and the full stop follow the value; its first character is what is looked
+  // up, and one position before it is the query that does so.
+  std::vector<IndexQuality> sums;
+  for (const RecallProbe& probe : probes) {
+    const auto length = static_cast<int64_t>(probe.prompt.size() + probe.answer.size());
+    ForwardOptions pass = options;
+    pass.distill = true;
+    pass.measured = torch::zeros({1, length}, torch::kBool);
+    pass.measured[0][static_cast<int64_t>(probe.prompt.size()) + probe.value_begins - 1] = true;
+    const ForwardResult result = model.Forward(Ids(probe.prompt, probe.answer), pass);
+    if (sums.empty()) sums.resize(result.index_quality.size());
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const IndexQuality& one = result.index_quality[i];
+      sums[i].layer = one.layer;
+      sums[i].queries += one.queries;
+      sums[i].top1_recall += one.queries * one.top1_recall;
+      sums[i].mass_recall += one.queries * one.mass_recall;
+      sums[i].pool_recall += one.queries * one.pool_recall;
+    }
+  }
+  for (IndexQuality& sum : sums) {
+    const double queries = std::max(1.0, sum.queries);
+    sum.top1_recall /= queries;
+    sum.mass_recall /= queries;
+    sum.pool_recall /= queries;
+  }
+  return sums;
 }
 
 double TextScore::nats_per_token() const {

@@ -16,6 +16,7 @@
 namespace minke::train {
 
 inline constexpr int64_t kAnswerTokensMax = 64;
+inline constexpr int64_t kNoReplay = -1;
 
 // A greedy answer. leads[i]: logit of token i less that of the next best.
 struct GreedyAnswer {
@@ -24,11 +25,12 @@ struct GreedyAnswer {
 };
 
 // Decodes greedily; `draft`, e.g. the answer that is expected, costs nothing but saves passes: what
-// it guesses right is decided in one of them, and the result does not depend on it. replay: the
-// decoder sees a truncated window, as after a replay prefill of the prompt.
+// it guesses right is decided in one of them, and the result does not depend on it. replay_tokens:
+// the decoder sees only so many of the prompt's last tokens in its window, as after a replay
+// prefill; kNoReplay: all of them.
 GreedyAnswer DecodeGreedily(const Model& model, std::span<const int32_t> prompt,
                             std::span<const int32_t> draft, const ForwardOptions& options,
-                            bool replay);
+                            int64_t replay_tokens);
 
 struct RecallScore {
   int64_t cases = 0;
@@ -38,7 +40,12 @@ struct RecallScore {
 // By greedy decoding, as minke eval recall counts.
 RecallScore ScoreRecall(const Model& model, const Tokenizer& tokenizer,
                         std::span<const RecallProbe> probes, const ForwardOptions& options,
-                        bool replay);
+                        int64_t replay_tokens);
+
+// What the indexers find at the first character of the values of the expected answers, one entry an
+// index source, averaged over the probes.
+std::vector<IndexQuality> MeasureIndexes(const Model& model, std::span<const RecallProbe> probes,
+                                         const ForwardOptions& options);
 
 struct TextScore {
   double nats = 0;

@@ -60,6 +60,21 @@ Result<std::vector<RecallProbe>> MakeProbes(const ProbeOptions& options, const F
                       i, options.tokens));
     }
     probe.answer.assign(all.begin() + static_cast<std::ptrdiff_t>(probe.prompt.size()), all.end());
+    // A digit is a token, and a full stop and the end of the turn follow the last one.
+    constexpr int64_t kTokensBehindValue = 2;
+    const std::string& value = recall.facts.facts[recall.facts.questions.back().fact].value;
+    probe.value_begins = static_cast<int64_t>(probe.answer.size()) - kTokensBehindValue -
+                         static_cast<int64_t>(value.size());
+    const bool begins =
+        probe.value_begins > 0 &&
+        tokenizer.TokenBytes(probe.answer[static_cast<size_t>(probe.value_begins)]) ==
+            value.substr(0, 1);
+    if (!begins) {
+      return Fail(
+          fmt::format("Case {} of {} tokens: the tokenizer does not write the number {} "
+                      "digit by digit.",
+                      i, options.tokens, value));
+    }
     probe.distance = static_cast<int64_t>(probe.prompt.size()) - 1 - recall.value_positions.back();
     probe.facts = std::move(recall.facts);
     probes.push_back(std::move(probe));

@@ -15,6 +15,7 @@ namespace minke::train {
 struct RecallProbe {
   std::vector<int32_t> prompt;
   std::vector<int32_t> answer;  // ends with the end of the turn
+  int64_t value_begins = 0;     // index in the answer of the value's first token
   int64_t distance = 0;         // tokens from the value in the prompt to the prompt's end
   FactSet facts;                // with this one question
 };

@@ -91,6 +91,11 @@ struct TrainingConfig {
 Result<TrainingConfig> ParseTrainingConfig(std::string_view text, std::string_view what);
 Result<TrainingConfig> LoadTrainingConfig(const std::string& path);
 
+class KeyReader;
+// The key "quantization": "none", "all", or an object with rows ("float", "bf16", "q4k", "harsh"),
+// index, window, activations and weights. Untouched where the key is absent.
+Status ReadQuantization(KeyReader& reader, Quantization* quantization);
+
 // How far a stage is, 0 at its start, 1 or more at its end.
 struct StageCounters {
   int64_t steps = 0;

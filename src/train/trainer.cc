@@ -101,13 +101,23 @@ Status Trainer::Resume(const std::string& state_path, bool accept_changes) {
 }
 
 Status Trainer::Branch(const std::string& state_path) {
-  const StateFile state = TRY(ReadState(state_path, model_->parameters(), optimizer_.moments()));
-  // Steps go on counting, so that the branch sees rows that its trunk has not seen.
-  position_.step = state.position.step;
-  position_.tokens = state.position.tokens;
-  position_.seconds = state.position.seconds;
-  saved_at_seconds_ = position_.seconds;
+  BeginAt(TRY(ReadState(state_path, model_->parameters(), optimizer_.moments())).position);
   return {};
+}
+
+Status Trainer::BranchMatching(const std::string& state_path, int64_t* taken) {
+  const StateFile state =
+      TRY(ReadMatchingState(state_path, model_->parameters(), optimizer_.moments(), taken));
+  BeginAt(state.position);
+  return {};
+}
+
+// Steps go on counting, so that the branch sees rows that its trunk has not seen.
+void Trainer::BeginAt(const RunPosition& trunk) {
+  position_.step = trunk.step;
+  position_.tokens = trunk.tokens;
+  position_.seconds = trunk.seconds;
+  saved_at_seconds_ = position_.seconds;
 }
 
 Status Trainer::TrimLog() {

@@ -57,6 +57,9 @@ class Trainer {
   Status Resume(const std::string& state_path, bool accept_changes);
   // Takes parameters, moments and position from a state of another run: a branch.
   Status Branch(const std::string& state_path);
+  // The same for a model that differs in some layers: takes the parameters that it has in common
+  // with the state. `taken` hears how many.
+  Status BranchMatching(const std::string& state_path, int64_t* taken);
 
   // Runs to the end of the last stage, or until should_stop. The state is written every
   // checkpoint_minutes, at the end of each stage and before it returns kStopped. Errors: a gate
@@ -68,6 +71,7 @@ class Trainer {
   std::string StatePath() const;
 
  private:
+  void BeginAt(const RunPosition& trunk);
   Result<StepReport> Step();
   Status FinishStage();
   Status Save();

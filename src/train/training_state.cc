@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -255,6 +256,44 @@ Result<StateFile> ReadState(const std::string& path, std::vector<Parameter>& par
     if (count > 0) std::memcpy(block.data, in, count);
     in += count;
   }
+  return state;
+}
+
+Result<StateFile> ReadMatchingState(const std::string& path, std::vector<Parameter>& parameters,
+                                    std::vector<Moments>& moments, int64_t* taken) {
+  const OpenState open = TRY(OpenAndVerify(path));
+  const StateFile state = TRY(ParseHeader(open.header, path));
+  std::unordered_map<std::string, Block> wanted;
+  for (Block& block : Blocks(parameters, moments)) wanted.emplace(block.name, block);
+  const JsonArray& list = *TRY(JsonList(open.header, "blocks", path));
+  const JsonArray& steps = *TRY(JsonList(open.header, "parameter_steps", path));
+  std::unordered_map<std::string, int64_t> steps_of;  // of the parameters that are taken
+  size_t at = open.values_at;
+  size_t parameter = 0;
+  for (const Json& entry : list) {
+    const std::string name = TRY(JsonString(entry, "name", path));
+    const int64_t count = TRY(JsonInt(entry, "count", path));
+    const size_t room = (open.bytes.size() - kDigestBytes - at) / sizeof(float);
+    if (count < 0 || static_cast<uint64_t>(count) > room) {
+      return Damaged(path, fmt::format("has no room for the values of {}", name));
+    }
+    const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+    const auto block = wanted.find(name);
+    const bool taken_here = block != wanted.end() && block->second.count == count;
+    if (taken_here && bytes > 0) std::memcpy(block->second.data, open.bytes.data() + at, bytes);
+    at += bytes;
+    if (name.find('#') != std::string::npos) continue;  // a moment
+    const size_t index = parameter++;
+    if (index >= steps.size() || !steps[index].is_integer()) {
+      return Damaged(path, "does not list the parameter_steps of every parameter");
+    }
+    if (taken_here) steps_of.emplace(name, steps[index].as_int());
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto found = steps_of.find(parameters[i].name);
+    if (found != steps_of.end()) moments[i].steps = found->second;
+  }
+  *taken = static_cast<int64_t>(steps_of.size());
   return state;
 }
 

@@ -56,6 +56,12 @@ Status WriteState(const std::string& path, const StateFile& state,
 Result<StateFile> ReadState(const std::string& path, std::vector<Parameter>& parameters,
                             std::vector<Moments>& moments);
 
+// Takes what the file has under the names and sizes of these parameters and moments, for a model
+// that differs from the file's in some layers; everything else stays as it is. `taken` hears how
+// many of the parameters were found.
+Result<StateFile> ReadMatchingState(const std::string& path, std::vector<Parameter>& parameters,
+                                    std::vector<Moments>& moments, int64_t* taken);
+
 std::string PreviousStatePath(const std::string& path);
 
 // An error that names what differs and both digests.

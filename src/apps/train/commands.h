@@ -81,6 +81,22 @@ struct GreedyFlags {
   std::string filler;
 };
 
+struct AblateFlags {
+  bool tables = false;  // print what the results hold, and do nothing
+  std::string plan;
+  std::string trunk;  // the run whose states rows branch off
+  std::string corpus;
+  std::string work;     // gets a run's folder for each row and seed
+  std::string results;  // appended to; rows that it has are not run again
+  std::string row;      // empty: all
+  std::optional<uint64_t> seed;
+  int64_t replicas = 1;
+  // Instead of the plan's, for a quick look: 0 and empty mean the plan's.
+  int64_t steps = 0;  // of every stage
+  int64_t cases = 0;
+  std::vector<int64_t> lengths;
+};
+
 // Each returns an exit code and has said on stderr what went wrong.
 int RunTokenizer(const TokenizerFlags& flags);
 int RunCorpus(const CorpusFlags& flags);
@@ -88,6 +104,7 @@ int RunTraining(const RunFlags& flags);
 int RunExport(const ExportFlags& flags);
 int RunEvaluate(const EvaluateFlags& flags);
 int RunGreedy(const GreedyFlags& flags);
+int RunAblate(const AblateFlags& flags);
 
 // "minke-train: error: ..." in one line on stderr. Returns kExitFailure.
 int PrintError(const Error& error);

@@ -20,6 +20,7 @@ struct Opened {
   ModelFolder folder;
   std::unique_ptr<Model> model;
   ForwardOptions options;
+  int64_t replay_tokens = kNoReplay;
 };
 
 Result<Opened> Open(const WeightsFlags& flags) {
@@ -32,7 +33,8 @@ Result<Opened> Open(const WeightsFlags& flags) {
   options.quantization = flags.quantization == "all" ? Quantization::All() : Quantization::None();
   options.mask_compressed = flags.mask;
   options.engram = !flags.no_engram;
-  return Opened{std::move(folder), std::move(model), std::move(options)};
+  const int64_t replay_tokens = flags.replay ? folder.config.sliding_window : kNoReplay;
+  return Opened{std::move(folder), std::move(model), std::move(options), replay_tokens};
 }
 
 Result<Filler> OpenFiller(const std::string& path, uint64_t seed) {
@@ -52,7 +54,7 @@ Result<Json> EvaluateRecall(const EvaluateFlags& flags, const Opened& opened) {
     const std::vector<RecallProbe> probes =
         TRY(MakeProbes(wanted, filler, opened.folder.tokenizer));
     const RecallScore score = ScoreRecall(*opened.model, opened.folder.tokenizer, probes,
-                                          opened.options, flags.weights.replay);
+                                          opened.options, opened.replay_tokens);
     const auto cases = static_cast<double>(score.cases);
     results.emplace_back(JsonObject{{"length", length},
                                     {"cases", score.cases},
@@ -107,7 +109,7 @@ Status Greedy(const GreedyFlags& flags) {
   wanted.seed = flags.seed;
   for (const RecallProbe& probe : TRY(MakeProbes(wanted, filler, opened.folder.tokenizer))) {
     const GreedyAnswer answer = DecodeGreedily(*opened.model, probe.prompt, probe.answer,
-                                               opened.options, flags.weights.replay);
+                                               opened.options, opened.replay_tokens);
     const Json line(JsonObject{{"prompt", List(probe.prompt)},
                                {"expected", List(probe.answer)},
                                {"answer", List(answer.ids)},

@@ -26,6 +26,7 @@ constexpr const char* kDescription =
     "  minke-train run --run RUN --resume                      continue\n"
     "  minke-train evaluate --model RUN                        what it can do so far\n"
     "  minke-train export --run RUN --out DIR                  a model for minke\n"
+    "  minke-train ablate --plan FILE --trunk RUN ...          variants of it, compared\n"
     "\n"
     "Config, seed and corpus determine a run. docs/nano.md tells the recipe.\n";
 
@@ -159,6 +160,45 @@ void AddGreedy(CLI::App& app, GreedyFlags* flags) {
       ->capture_default_str();
 }
 
+void AddAblate(CLI::App& app, AblateFlags* flags) {
+  CLI::App* command = app.add_subcommand(
+      "ablate", "Train and evaluate variants of a model by a plan, and print tables of them");
+  CLI::Option* results = Text(*command, "--results", &flags->results, "FILE",
+                              "JSON lines; appended to, and what it has already is not run again");
+  CLI::Option* tables =
+      command->add_flag("--tables", flags->tables, "Print the results as tables, run nothing");
+  tables->needs(results);
+  CLI::Option* plan = Text(*command, "--plan", &flags->plan, "FILE",
+                           "The rows, e.g. "
+                           "models/nano/ablations.json");
+  CLI::Option* trunk =
+      Text(*command, "--trunk", &flags->trunk, "DIR", "The run whose states rows branch off");
+  CLI::Option* corpus =
+      Text(*command, "--corpus", &flags->corpus, "DIR", "Folder that `corpus` has made");
+  CLI::Option* work =
+      Text(*command, "--work", &flags->work, "DIR", "Gets a folder for each row and seed");
+  for (CLI::Option* option : {trunk, corpus, work}) plan->needs(option);
+  for (CLI::Option* option : {plan, trunk, corpus, work}) option->excludes(tables);
+  Text(*command, "--row", &flags->row, "NAME", "One row of the plan (default: all)")->needs(plan);
+  command->add_option("--seed", flags->seed, "One seed of the rows (default: all)")
+      ->check(CLI::Range(int64_t{0}, kSeedMax))
+      ->type_name("N");
+  command->add_option("--replicas", flags->replicas, "Training threads of a row")
+      ->check(CLI::Range(int64_t{1}, int64_t{64}))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--steps", flags->steps, "Of every stage, instead of the plan's lengths")
+      ->check(CLI::Range(int64_t{1}, kTokensMax))
+      ->type_name("N");
+  command->add_option("--cases", flags->cases, "Questions of each length, instead of the plan's")
+      ->check(CLI::Range(int64_t{1}, kTokensMax))
+      ->type_name("N");
+  command->add_option("--lengths", flags->lengths, "Tokens of the prompts, instead of the plan's")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{128}, kTokensMax))
+      ->type_name("N,...");
+}
+
 int RunCommandLine(int argc, const char* const* argv) {
   CLI::App app(kDescription, "minke-train");
   app.set_version_flag("--version", MINKE_VERSION);
@@ -169,12 +209,14 @@ int RunCommandLine(int argc, const char* const* argv) {
   ExportFlags exported;
   EvaluateFlags evaluate;
   GreedyFlags greedy;
+  AblateFlags ablate;
   AddCorpus(app, &corpus);
   AddTokenizer(app, &tokenizer);
   AddRun(app, &run);
   AddExport(app, &exported);
   AddEvaluate(app, &evaluate);
   AddGreedy(app, &greedy);
+  AddAblate(app, &ablate);
   app.require_subcommand(0, 1);
   try {
     app.parse(argc, argv);
@@ -188,6 +230,11 @@ int RunCommandLine(int argc, const char* const* argv) {
     if (app.got_subcommand("export")) return RunExport(exported);
     if (app.got_subcommand("evaluate")) return RunEvaluate(evaluate);
     if (app.got_subcommand("greedy")) return RunGreedy(greedy);
+    if (app.got_subcommand("ablate")) {
+      if (ablate.tables || !ablate.plan.empty()) return RunAblate(ablate);
+      std::cerr << "minke-train: error: ablate needs --plan FILE, or --tables --results FILE.\n";
+      return kExitUsage;
+    }
   } catch (const std::exception& error) {
     return PrintError(Error{ErrorCode::kInvalidInput, error.what()});
   }

@@ -1,0 +1,247 @@
+// minke-train ablate: trains and evaluates rows of the laboratory's plan, and prints its tables.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "apps/train/commands.h"
+#include "apps/train/progress.h"
+#include "core/file.h"
+#include "train/ablation_plan.h"
+#include "train/ablation_report.h"
+#include "train/blas_check.h"
+#include "train/digest.h"
+#include "train/evaluation.h"
+#include "train/generated_rows.h"
+#include "train/model_folder.h"
+#include "train/trainer.h"
+
+namespace minke::train {
+namespace {
+
+// What all rows of one call have in common.
+struct Laboratory {
+  AblationPlan plan;
+  std::string trunk_config;  // text of the trunk's config.json
+  std::unique_ptr<GeneratedRows> rows;
+  Filler filler;
+  std::string held_out;  // text for bits per byte
+  std::vector<AblationResult> known;
+};
+
+struct TrainedRow {
+  ModelFolder folder;
+  std::unique_ptr<Model> model;  // of a row without stages
+  std::unique_ptr<Trainer> trainer;
+  int64_t trained_tokens = 0;
+
+  const Model& weights() const { return trainer != nullptr ? trainer->model() : *model; }
+};
+
+std::string FolderName(const AblationRow& row, uint64_t seed) {
+  std::string name;
+  for (const char c : row.name) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0;
+    name += plain ? c : '-';
+  }
+  return fmt::format("{}-seed{}", name, seed);
+}
+
+Status WriteText(const std::string& path, std::string_view text) {
+  return WriteFile(path, std::as_bytes(std::span(text.data(), text.size())));
+}
+
+// The row's model folder under the work folder: the trunk's files with the row's config.
+Result<ModelFolder> MakeFolder(const AblateFlags& flags, const Laboratory& laboratory,
+                               const AblationRow& row, const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) {
+    return Fail(ErrorCode::kIo, fmt::format("Cannot make {}: {}.", dir, error.message()));
+  }
+  const std::string config =
+      TRY(ChangeConfig(laboratory.trunk_config, row.config_changes, row.name));
+  TRY_STATUS(WriteText(JoinPath(dir, kModelConfigFile), config));
+  for (const char* name : {kTokenizerFile, kTokenizerConfigFile}) {
+    const std::string text = TRY(ReadFile(JoinPath(flags.trunk, name), kTokenizerFileBytesMax));
+    TRY_STATUS(WriteText(JoinPath(dir, name), text));
+  }
+  return OpenModelFolder(JoinPath(dir, kModelConfigFile), dir);
+}
+
+Status Begin(const AblateFlags& flags, const AblationRow& row, Trainer* trainer) {
+  if (FileExists(trainer->StatePath())) return trainer->Resume(trainer->StatePath(), false);
+  if (row.trunk_state.empty()) return {};
+  const std::string state = JoinPath(flags.trunk, row.trunk_state);
+  if (row.config_changes.empty()) return trainer->Branch(state);
+  int64_t taken = 0;
+  TRY_STATUS(trainer->BranchMatching(state, &taken));
+  PrintNote(fmt::format("{} of {} parameters are those of {}.", taken,
+                        trainer->model().parameters().size(), state));
+  return {};
+}
+
+Result<TrainedRow> TrainRow(const AblateFlags& flags, const Laboratory& laboratory,
+                            const AblationRow& row, uint64_t seed) {
+  const std::string dir = JoinPath(flags.work, FolderName(row, seed));
+  TrainedRow trained{TRY(MakeFolder(flags, laboratory, row, dir)), nullptr, nullptr, 0};
+  ModelFolder& folder = trained.folder;
+  if (row.training.stages.empty()) {
+    StateFile state;
+    trained.model = TRY(OpenState(folder, JoinPath(flags.trunk, row.trunk_state), &state));
+    trained.trained_tokens = state.position.tokens;
+    return trained;
+  }
+  TrainingConfig training = row.training;
+  if (flags.steps > 0) {
+    for (StageConfig& stage : training.stages) stage.length = StageLength{flags.steps, 0, 0};
+  }
+  RunIdentity identity{training.digest,
+                       Digest(folder.config_text),
+                       Digest(folder.tokenizer_text),
+                       laboratory.rows->digest(),
+                       seed,
+                       flags.replicas};
+  std::unique_ptr<Model> model = TRY(Model::Create(folder.config, folder.engram_token_map, seed));
+  trained.trainer = std::make_unique<Trainer>(training, std::move(identity), std::move(model),
+                                              *laboratory.rows, dir);
+  TRY_STATUS(Begin(flags, row, trained.trainer.get()));
+  Progress progress;
+  RunCallbacks callbacks;
+  callbacks.on_step = [&progress](const StepReport& report) { progress.Show(report); };
+  callbacks.should_stop = [] { return false; };
+  TRY(trained.trainer->Run(callbacks));
+  progress.Finish();
+  trained.trained_tokens = trained.trainer->position().tokens;
+  return trained;
+}
+
+Result<AblationResult> EvaluateRow(const Laboratory& laboratory, const AblationRow& row,
+                                   uint64_t seed, const AblationVariant& variant,
+                                   const TrainedRow& trained) {
+  const AblationPlan& plan = laboratory.plan;
+  const Quantization& quantization = variant.options.quantization;
+  AblationResult result;
+  result.table = row.table;
+  result.row = row.name;
+  result.variant = variant.name;
+  result.seed = seed;
+  result.trained_tokens = trained.trained_tokens;
+  const int64_t longest = *std::max_element(plan.lengths.begin(), plan.lengths.end());
+  for (const int64_t length : plan.lengths) {
+    const std::vector<RecallProbe> probes =
+        TRY(MakeProbes({length, plan.cases, plan.seed, WordSplit::kTraining}, laboratory.filler,
+                       trained.folder.tokenizer));
+    const RecallScore score = ScoreRecall(trained.weights(), trained.folder.tokenizer, probes,
+                                          variant.options, variant.replay_tokens);
+    if (length == longest) {
+      for (const IndexQuality& quality :
+           MeasureIndexes(trained.weights(), probes, variant.options)) {
+        result.indexes.push_back(
+            {quality.layer, quality.top1_recall, quality.mass_recall, quality.pool_recall});
+      }
+    }
+    result.recall.push_back({length, score.cases, score.digits, score.answers});
+  }
+  result.bits_per_byte = ScoreText(trained.weights(), trained.folder.tokenizer, laboratory.held_out,
+                                   plan.window, plan.text_tokens, variant.options)
+                             .bits_per_byte();
+  const ModelConfig& config = trained.folder.config;
+  result.cache_bytes_per_token = CacheBytesPerToken(config, quantization.rows, quantization.index);
+  result.indexed_keys_per_query = IndexedKeysPerQuery(config, longest, variant.options.pool);
+  return result;
+}
+
+bool IsKnown(const Laboratory& laboratory, const AblationRow& row, uint64_t seed,
+             const AblationVariant& variant) {
+  const auto& known = laboratory.known;
+  return std::any_of(known.begin(), known.end(), [&](const AblationResult& result) {
+    return result.row == row.name && result.seed == seed && result.variant == variant.name;
+  });
+}
+
+Status RunRow(const AblateFlags& flags, const Laboratory& laboratory, const AblationRow& row) {
+  for (const uint64_t seed : row.seeds) {
+    if (flags.seed && *flags.seed != seed) continue;
+    std::optional<TrainedRow> trained;
+    for (const AblationVariant& variant : row.variants) {
+      if (IsKnown(laboratory, row, seed, variant)) continue;
+      if (!trained) {
+        PrintNote(fmt::format("{}: {}, seed {}", row.table, row.name, seed));
+        trained = TRY(TrainRow(flags, laboratory, row, seed));
+      }
+      const std::string line =
+          ResultLine(TRY(EvaluateRow(laboratory, row, seed, variant, *trained)));
+      std::cout << line << std::flush;
+      if (flags.results.empty()) continue;
+      // Several processes may append: a line is one write.
+      std::ofstream out(flags.results, std::ios::app);
+      out << line << std::flush;
+      if (!out) return Fail(ErrorCode::kIo, fmt::format("Cannot append to {}.", flags.results));
+    }
+  }
+  return {};
+}
+
+Result<std::vector<AblationResult>> KnownResults(const std::string& path) {
+  if (path.empty() || !FileExists(path)) return std::vector<AblationResult>();
+  return ParseResults(TRY(ReadFile(path, kResultsBytesMax)), path);
+}
+
+Result<Laboratory> OpenLaboratory(const AblateFlags& flags, AblationPlan plan) {
+  ModelFolder trunk = TRY(OpenModelFolder(JoinPath(flags.trunk, kModelConfigFile), flags.trunk));
+  std::unique_ptr<GeneratedRows> rows =
+      TRY(GeneratedRows::Open(flags.corpus, std::move(trunk.tokenizer)));
+  const std::string held_out_path = JoinPath(flags.corpus, "heldout.txt");
+  std::string held_out = TRY(ReadFile(held_out_path, kTextFileBytesMax));
+  Filler filler = TRY(Filler::Create(held_out, held_out_path));
+  return Laboratory{std::move(plan),     std::move(trunk.config_text),
+                    std::move(rows),     std::move(filler),
+                    std::move(held_out), TRY(KnownResults(flags.results))};
+}
+
+Status Ablate(const AblateFlags& flags) {
+  if (flags.tables) {
+    std::cout << MarkdownTables(TRY(KnownResults(flags.results)));
+    return {};
+  }
+  UseOneThreadPerCaller();
+  const std::string plan_text = TRY(ReadFile(flags.plan, kAblationPlanBytesMax));
+  AblationPlan plan = TRY(ParseAblationPlan(plan_text, flags.plan));
+  if (flags.cases > 0) plan.cases = flags.cases;
+  if (!flags.lengths.empty()) plan.lengths = flags.lengths;
+  const bool found =
+      flags.row.empty() || std::any_of(plan.rows.begin(), plan.rows.end(),
+                                       [&flags](const auto& row) { return row.name == flags.row; });
+  if (!found) {
+    std::string names;
+    for (const AblationRow& row : plan.rows) {
+      names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", row.name);
+    }
+    return Fail(fmt::format("{} has no row \"{}\"; it has {}.", flags.plan, flags.row, names));
+  }
+  const Laboratory laboratory = TRY(OpenLaboratory(flags, std::move(plan)));
+  for (const AblationRow& row : laboratory.plan.rows) {
+    if (flags.row.empty() || row.name == flags.row) {
+      TRY_STATUS(RunRow(flags, laboratory, row));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+int RunAblate(const AblateFlags& flags) {
+  const Status status = Ablate(flags);
+  return status ? kExitSuccess : PrintError(status.error());
+}
+
+}  // namespace minke::train

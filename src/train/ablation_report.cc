@@ -1,0 +1,198 @@
+#include "train/ablation_report.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/json.h"
+#include "recall/scoring.h"
+
+namespace minke::train {
+namespace {
+
+// A line of a table: all seeds of a row and variant.
+struct Line {
+  std::string row;
+  std::string variant;
+  std::vector<const AblationResult*> seeds;
+};
+
+double Percent(int64_t right, int64_t total) {
+  constexpr double kPercent = 100;
+  return total == 0 ? 0 : kPercent * static_cast<double>(right) / static_cast<double>(total);
+}
+
+// "97.5 [95.5, 98.6]", and with several seeds "(96.0 to 98.5)".
+std::string ShareText(const Line& line, size_t length, int64_t AblationRecall::*right) {
+  constexpr double kPercent = 100;
+  int64_t sum = 0;
+  int64_t total = 0;
+  double low = kPercent;
+  double high = 0;
+  for (const AblationResult* result : line.seeds) {
+    if (length >= result->recall.size()) return "-";
+    const AblationRecall& recall = result->recall[length];
+    sum += recall.*right;
+    total += recall.cases;
+    low = std::min(low, Percent(recall.*right, recall.cases));
+    high = std::max(high, Percent(recall.*right, recall.cases));
+  }
+  const ShareInterval interval = IntervalOf(sum, total);
+  std::string text = fmt::format("{:.1f} [{:.1f}, {:.1f}]", Percent(sum, total),
+                                 kPercent * interval.low, kPercent * interval.high);
+  if (line.seeds.size() > 1) text += fmt::format(" ({:.1f} to {:.1f})", low, high);
+  return text;
+}
+
+std::string BitsText(const Line& line) {
+  double sum = 0;
+  double low = line.seeds.front()->bits_per_byte;
+  double high = low;
+  for (const AblationResult* result : line.seeds) {
+    sum += result->bits_per_byte;
+    low = std::min(low, result->bits_per_byte);
+    high = std::max(high, result->bits_per_byte);
+  }
+  std::string text = fmt::format("{:.3f}", sum / static_cast<double>(line.seeds.size()));
+  if (line.seeds.size() > 1) text += fmt::format(" ({:.3f} to {:.3f})", low, high);
+  return text;
+}
+
+// "2: 99, 4: 98 (pool 100)": percent of the answers whose best row the index finds, by layer,
+// lowest seed.
+std::string IndexText(const Line& line) {
+  constexpr double kPercent = 100;
+  std::string text;
+  for (size_t i = 0; i < line.seeds.front()->indexes.size(); ++i) {
+    AblationIndex worst = line.seeds.front()->indexes[i];
+    for (const AblationResult* result : line.seeds) {
+      if (i >= result->indexes.size()) return "-";
+      worst.top1_recall = std::min(worst.top1_recall, result->indexes[i].top1_recall);
+      worst.pool_recall = std::min(worst.pool_recall, result->indexes[i].pool_recall);
+    }
+    text +=
+        fmt::format("{}{}: {:.0f}", i == 0 ? "" : ", ", worst.layer, kPercent * worst.top1_recall);
+    if (worst.pool_recall >= 0) text += fmt::format(" (pool {:.0f})", kPercent * worst.pool_recall);
+  }
+  return text.empty() ? "-" : text;
+}
+
+std::string TableText(const std::string& name, const std::vector<Line>& lines) {
+  const AblationResult& first = *lines.front().seeds.front();
+  std::string text = fmt::format("### {}\n\n| model | read as | seeds |", name);
+  std::string rule = "|---|---|---|";
+  for (const AblationRecall& recall : first.recall) {
+    text += fmt::format(" digits at {} | answer at {} |", recall.length, recall.length);
+    rule += "---|---|";
+  }
+  text += " index top-1 by layer | bits/byte | cache B/token | keys/query |\n" + rule +
+          "---|---|---|---|\n";
+  for (const Line& line : lines) {
+    text += fmt::format("| {} | {} | {} |", line.row, line.variant, line.seeds.size());
+    for (size_t length = 0; length < first.recall.size(); ++length) {
+      text += fmt::format(" {} | {} |", ShareText(line, length, &AblationRecall::digits),
+                          ShareText(line, length, &AblationRecall::answers));
+    }
+    const AblationResult& one = *line.seeds.front();
+    text += fmt::format(" {} | {} | {:.1f} | {:.0f} |\n", IndexText(line), BitsText(line),
+                        one.cache_bytes_per_token, one.indexed_keys_per_query);
+  }
+  return text;
+}
+
+Result<AblationResult> ParseLine(const Json& json, const std::string& what) {
+  AblationResult result;
+  result.table = TRY(JsonString(json, "table", what));
+  result.row = TRY(JsonString(json, "row", what));
+  result.variant = TRY(JsonString(json, "variant", what));
+  result.seed = static_cast<uint64_t>(TRY(JsonInt(json, "seed", what)));
+  result.trained_tokens = TRY(JsonInt(json, "trained_tokens", what));
+  result.bits_per_byte = TRY(JsonDouble(json, "bits_per_byte", what));
+  result.cache_bytes_per_token = TRY(JsonDouble(json, "cache_bytes_per_token", what));
+  result.indexed_keys_per_query = TRY(JsonDouble(json, "indexed_keys_per_query", what));
+  for (const Json& entry : *TRY(JsonList(json, "recall", what))) {
+    AblationRecall recall;
+    recall.length = TRY(JsonInt(entry, "length", what));
+    recall.cases = TRY(JsonInt(entry, "cases", what));
+    recall.digits = TRY(JsonInt(entry, "digits", what));
+    recall.answers = TRY(JsonInt(entry, "answers", what));
+    result.recall.push_back(recall);
+  }
+  for (const Json& entry : *TRY(JsonList(json, "indexes", what))) {
+    AblationIndex index;
+    index.layer = TRY(JsonInt(entry, "layer", what));
+    index.top1_recall = TRY(JsonDouble(entry, "top1_recall", what));
+    index.mass_recall = TRY(JsonDouble(entry, "mass_recall", what));
+    index.pool_recall = TRY(JsonDouble(entry, "pool_recall", what));
+    result.indexes.push_back(index);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string ResultLine(const AblationResult& result) {
+  JsonArray recall;
+  for (const AblationRecall& one : result.recall) {
+    recall.emplace_back(JsonObject{{"length", one.length},
+                                   {"cases", one.cases},
+                                   {"digits", one.digits},
+                                   {"answers", one.answers}});
+  }
+  JsonArray indexes;
+  for (const AblationIndex& one : result.indexes) {
+    indexes.emplace_back(JsonObject{{"layer", one.layer},
+                                    {"top1_recall", one.top1_recall},
+                                    {"mass_recall", one.mass_recall},
+                                    {"pool_recall", one.pool_recall}});
+  }
+  const Json line(JsonObject{{"table", result.table},
+                             {"row", result.row},
+                             {"variant", result.variant},
+                             {"seed", result.seed},
+                             {"trained_tokens", result.trained_tokens},
+                             {"bits_per_byte", result.bits_per_byte},
+                             {"cache_bytes_per_token", result.cache_bytes_per_token},
+                             {"indexed_keys_per_query", result.indexed_keys_per_query},
+                             {"recall", std::move(recall)},
+                             {"indexes", std::move(indexes)}});
+  return DumpJson(line, JsonStyle::kCompact) + '\n';
+}
+
+Result<std::vector<AblationResult>> ParseResults(std::string_view text, std::string_view what) {
+  std::vector<AblationResult> results;
+  size_t begin = 0;
+  int64_t number = 1;
+  // A line without its newline was being written when its process ended.
+  for (size_t end = text.find('\n'); end != std::string_view::npos;
+       end = text.find('\n', begin), ++number) {
+    const std::string name = fmt::format("line {} of {}", number, what);
+    const Json line = TRY(ParseJson(text.substr(begin, end - begin), name));
+    results.push_back(TRY(ParseLine(line, name)));
+    begin = end + 1;
+  }
+  return results;
+}
+
+std::string MarkdownTables(const std::vector<AblationResult>& results) {
+  std::vector<std::pair<std::string, std::vector<Line>>> tables;
+  for (const AblationResult& result : results) {
+    auto table = std::find_if(tables.begin(), tables.end(),
+                              [&result](const auto& one) { return one.first == result.table; });
+    if (table == tables.end()) table = tables.insert(table, {result.table, {}});
+    std::vector<Line>& lines = table->second;
+    auto line = std::find_if(lines.begin(), lines.end(), [&result](const Line& one) {
+      return one.row == result.row && one.variant == result.variant;
+    });
+    if (line == lines.end()) line = lines.insert(line, Line{result.row, result.variant, {}});
+    line->seeds.push_back(&result);
+  }
+  std::string text;
+  for (const auto& [name, lines] : tables) {
+    text += (text.empty() ? "" : "\n") + TableText(name, lines);
+  }
+  return text;
+}
+
+}  // namespace minke::train

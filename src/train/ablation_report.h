@@ -1,0 +1,52 @@
+// Results of the laboratory: one JSON object a line, and the Markdown tables of docs/ablations.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+
+namespace minke::train {
+
+inline constexpr uint64_t kResultsBytesMax = uint64_t{64} << 20;
+
+struct AblationRecall {
+  int64_t length = 0;  // tokens of the prompts
+  int64_t cases = 0;
+  int64_t digits = 0;   // cases whose value is right
+  int64_t answers = 0;  // cases whose whole answer is right
+};
+
+// At the answers' values, with prompts of the longest length (IndexQuality).
+struct AblationIndex {
+  int64_t layer = 0;
+  double top1_recall = 0;
+  double mass_recall = 0;
+  double pool_recall = 0;  // -1: no pool
+};
+
+// One row with one seed, looked at in one way.
+struct AblationResult {
+  std::string table;
+  std::string row;
+  std::string variant;
+  uint64_t seed = 0;
+  int64_t trained_tokens = 0;  // those of the trunk included
+  double bits_per_byte = 0;
+  double cache_bytes_per_token = 0;
+  double indexed_keys_per_query = 0;  // at the end of the longest prompt
+  std::vector<AblationRecall> recall;
+  std::vector<AblationIndex> indexes;
+};
+
+std::string ResultLine(const AblationResult& result);  // with its newline
+Result<std::vector<AblationResult>> ParseResults(std::string_view text, std::string_view what);
+
+// A table for each `table` of the results, in order of appearance. Seeds of a row and variant are
+// pooled for the recall and its 95 % interval (Wilson); with several, the lowest and highest of
+// them stand beside it.
+std::string MarkdownTables(const std::vector<AblationResult>& results);
+
+}  // namespace minke::train
