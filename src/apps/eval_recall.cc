@@ -1,6 +1,5 @@
 // minke eval recall: planted facts, asked for through the engine, greedily.
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -41,16 +40,8 @@ constexpr CaseKind kKinds[] = {
 constexpr size_t kKindCount = std::size(kKinds);
 
 FactOptions FactsOf(size_t kind, int64_t length, const EvalRecallFlags& flags) {
-  constexpr int64_t kShortest = 128;
-  constexpr int64_t kFactsPerDoubling = 4;
-  constexpr int64_t kFactsLeast = 3;
-  FactOptions options;
-  // 4 more with each doubling: 8 at 512 tokens, 12 at 1,024, 16 at 2,048.
-  const auto doublings =
-      static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(length / kShortest))) - 1;
-  options.facts = std::max(kFactsLeast, kFactsPerDoubling * doublings);
+  FactOptions options = EvaluationFacts(length);
   options.questions = std::min(flags.questions, options.facts);
-  options.value_digits = {4, 4, 4, 4, 4, 4, 2, 3, 5, 6};
   options.follow_ups = false;
   if (kKinds[kind].key == std::string_view("unseen_keys")) options.keys = WordSplit::kHeldOut;
   if (kKinds[kind].key == std::string_view("unseen_phrasing")) {

@@ -1,6 +1,7 @@
 #include "recall/facts.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace minke {
@@ -114,6 +115,18 @@ Question MakeQuestion(const FactOptions& options, const FactSet& set, size_t ind
 }
 
 }  // namespace
+
+FactOptions EvaluationFacts(int64_t tokens) {
+  constexpr int64_t kShortest = 128;
+  constexpr int64_t kFactsPerDoubling = 4;
+  constexpr int64_t kFactsLeast = 3;
+  const auto doublings =
+      static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(tokens / kShortest))) - 1;
+  FactOptions options;
+  options.facts = std::max(kFactsLeast, kFactsPerDoubling * doublings);
+  options.value_digits = {4, 4, 4, 4, 4, 4, 2, 3, 5, 6};
+  return options;
+}
 
 std::string FillTemplate(std::string_view text, const Fact& fact, size_t* value_offset) {
   std::string filled;

@@ -32,6 +32,10 @@ struct FactOptions {
   double word_value_share = 0;
 };
 
+// What an evaluation asks in prompts of so many tokens: four facts more with each doubling (8 at
+// 512 tokens, 12 at 1,024, 16 at 2,048), at least three, and values mostly of four digits.
+FactOptions EvaluationFacts(int64_t tokens);
+
 // A value as the document gives it, and what an answer has to restate.
 struct Fact {
   std::string key;        // with its article: "the harbour gate"

@@ -1,7 +1,6 @@
 #include "train/recall_probe.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,20 +27,11 @@ Result<std::vector<int32_t>> AnsweredIds(const RecallCase& recall, const Tokeniz
 
 }  // namespace
 
-int64_t FactsFor(int64_t tokens) {
-  constexpr int64_t kShortest = 128;
-  constexpr int64_t kPerDoubling = 4;
-  constexpr int64_t kLeast = 3;
-  const int doublings = std::bit_width(static_cast<uint64_t>(tokens / kShortest)) - 1;
-  return std::max(kLeast, kPerDoubling * doublings);
-}
-
 Result<std::vector<RecallProbe>> MakeProbes(const ProbeOptions& options, const Filler& filler,
                                             const Tokenizer& tokenizer) {
   CaseOptions wanted;
   wanted.tokens = options.tokens;
-  wanted.facts.facts = FactsFor(options.tokens);
-  wanted.facts.value_digits = {4, 4, 4, 4, 4, 4, 2, 3, 5, 6};
+  wanted.facts = EvaluationFacts(options.tokens);
   wanted.facts.keys = options.keys;
   std::vector<RecallProbe> probes;
   for (int64_t i = 0; i < options.cases; ++i) {

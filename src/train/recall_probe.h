@@ -26,9 +26,6 @@ struct ProbeOptions {
   uint64_t seed = 1;
   WordSplit keys = WordSplit::kTraining;
 };
-// As many facts as minke eval recall has at that length: 8 at 512, four more with each doubling.
-int64_t FactsFor(int64_t tokens);
-
 // From the evaluation's stream of random numbers: never what training has seen.
 Result<std::vector<RecallProbe>> MakeProbes(const ProbeOptions& options, const Filler& filler,
                                             const Tokenizer& tokenizer);
