@@ -18,7 +18,7 @@ struct IncludeRow {
   std::string_view folder;
   std::string_view allowed;  // blank-separated, with blanks at both ends
 };
-constexpr std::array<IncludeRow, 11> kIncludeTable = {{
+constexpr std::array<IncludeRow, 12> kIncludeTable = {{
     {"core", " core "},
     {"kernels", " core kernels "},
     {"checkpoint", " core checkpoint "},
@@ -30,6 +30,7 @@ constexpr std::array<IncludeRow, 11> kIncludeTable = {{
     {"simulator", " core prefix_cache simulator "},
     {"engine", " core kernels checkpoint model text prefix_cache engine "},
     {"train", " core kernels checkpoint text model recall train "},
+    {"server", " core text engine server "},
 }};
 
 // Third-party headers and the files through which they enter (CONVENTIONS.md 9).
@@ -37,14 +38,15 @@ struct WrapperRow {
   std::string_view header;  // prefix of what stands between < and >
   std::string_view files;   // prefixes of the only paths that may, separated by blanks
 };
-constexpr std::array<WrapperRow, 10> kWrappers = {{
+constexpr std::array<WrapperRow, 11> kWrappers = {{
     {"nlohmann/", "src/core/json.cc"},
     {"CLI/", "src/apps/"},
     {"pcre2", "src/text/tokenizer"},
     {"utf8proc", "src/text/"},
     {"hwy/", "src/kernels/"},
-    {"openssl/", "src/prefix_cache/block_key.cc"},
-    {"sqlite3", "src/prefix_cache/store_index"},
+    {"openssl/", "src/prefix_cache/block_key.cc src/server/api_keys.cc"},
+    {"sqlite3", "src/prefix_cache/store_index src/server/ledger"},
+    {"boost/", "src/server/http_server"},
     {"xxhash", "src/prefix_cache/record_format.cc src/train/digest.cc"},
     {"torch/", "src/train/"},
     {"cblas.h", "src/train/gemm.cc"},

@@ -1,0 +1,147 @@
+// What the API families have in common: a checked request, and the parts of an answer. Each family
+// has a file that reads its requests and a file that writes its answers (serving.md 1.4 to 1.6).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json.h"
+#include "core/result.h"
+#include "engine/engine.h"
+#include "text/answer_parser.h"
+#include "text/chat_encoding.h"
+
+namespace minke {
+
+inline constexpr size_t kRequestBytesMax = size_t{48} << 20;  // bytes of a body
+inline constexpr size_t kApiToolsMax = 1024;                  // tools of one request
+inline constexpr size_t kApiStopStringsMax = 16;
+inline constexpr int64_t kApiMaxTokensDefault = 8192;           // outside thinking mode
+inline constexpr int64_t kApiMaxTokensThinkingDefault = 65536;  // in thinking mode
+inline constexpr int64_t kApiMaxTokensMax = 393'216;
+
+enum class ApiFamily { kChat, kCompletions, kResponses, kMessages };
+
+// An error as an answer. Each family wraps it in its own envelope.
+struct ApiError {
+  int status = 400;
+  std::string message;                         // for a person; agents recognise some of them
+  std::string type = "invalid_request_error";  // as the OpenAI families spell it
+  std::string param;                           // empty: null
+  std::string code = "invalid_request_error";
+  double retry_after_seconds = 0;  // 0: no such header
+};
+template <typename T>
+using ApiResult = tl::expected<T, ApiError>;
+
+// The body of an error in the envelope of the family.
+std::string ErrorBody(ApiFamily family, const ApiError& error, std::string_view request_id);
+
+// A request of any family, checked.
+struct ApiRequest {
+  ApiFamily family = ApiFamily::kChat;
+  std::string model;  // as the client wrote it
+  bool stream = false;
+  bool include_usage = false;  // stream_options.include_usage
+  // The prompt: a conversation, or for kCompletions a text with what is to follow it.
+  ChatRequest chat;
+  std::string prompt;
+  std::optional<std::string> suffix;  // fill in the middle
+  bool echo = false;
+  SamplingOptions sampling;  // in thinking mode what the API says is ignored is ignored here
+  int64_t max_tokens = -1;   // -1: not said
+  std::vector<std::string> stop_strings;
+  std::string user_id;  // separates caches and shares; at most kTenantBytesMax bytes
+  bool tools = false;   // declared and not switched off by tool_choice
+  std::vector<std::string> tool_names;    // "name" or "namespace::name"
+  std::vector<std::string> custom_tools;  // of tool_names, those of type custom (Responses)
+  bool json_mode = false;
+  // What of the request an answer repeats (Responses: instructions, tools, ...).
+  Json echo_fields;
+
+  bool thinking() const { return chat.options.thinking_mode == ThinkingMode::kThinking; }
+  int64_t max_tokens_or_default() const {
+    if (max_tokens > 0) return max_tokens;
+    return thinking() && family != ApiFamily::kCompletions ? kApiMaxTokensThinkingDefault
+                                                           : kApiMaxTokensDefault;
+  }
+};
+
+// What a request used and what it cost.
+struct Usage {
+  int64_t prompt_tokens = 0;  // hit + miss
+  int64_t hit_tokens = 0;     // neither computed nor replayed
+  int64_t miss_tokens = 0;
+  int64_t completion_tokens = 0;  // reasoning included
+  int64_t reasoning_tokens = 0;
+  CacheUse cache;
+  double cost = 0;       // in `currency`
+  std::string currency;  // "USD"
+  double queue_seconds = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;
+
+  // Minke's own detail: {"cached_ram_tokens": ..., "replayed_tokens": ..., "miss_reason": ...,
+  // "first_difference": ..., "cost": ..., ...}, one member `minke` beside each family's usage.
+  Json Detail() const;
+};
+
+// What identifies an answer; made by the server, so that tests can fix it.
+struct AnswerIds {
+  std::string id;           // 32 hexadecimal digits; each family puts its prefixes before it
+  int64_t created = 0;      // seconds since 1970
+  std::string model;        // the name that the answer carries
+  std::string fingerprint;  // system_fingerprint
+};
+
+enum class AnswerFinish { kStop, kStopString, kLength, kToolCalls, kOverloaded };
+
+struct AnswerEnd {
+  AnswerFinish finish = AnswerFinish::kStop;
+  std::string stop_string;  // for kStopString
+  Usage usage;
+};
+
+// A token's logprobs with its text, for families that show them.
+struct ApiLogprob {
+  std::string bytes;
+  double logprob = 0;
+  std::vector<std::pair<std::string, double>> alternatives;  // best first
+};
+
+// Writes one answer in the shape of its family: as a stream, the bytes to be sent now; otherwise
+// nothing until End(), which gives the whole body. Calls come in the order Start, Piece*, then End
+// or Error.
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+  // `usage`: what is known when the prompt has been looked up: prompt, hit and miss tokens.
+  virtual std::string Start(const Usage& usage) = 0;
+  virtual std::string Piece(const AnswerPiece& piece) = 0;
+  // Logprobs of the token whose pieces follow; families without them ignore it.
+  virtual void Logprob(const ApiLogprob& /*logprob*/, bool /*in_reasoning*/) {}
+  virtual std::string End(const AnswerEnd& end) = 0;
+  // An error after the start: in a stream an event and its end, otherwise the body of an error.
+  virtual std::string Error(const ApiError& error) = 0;
+  // What keeps an idle connection open: a comment or an event in a stream, else an empty line.
+  // `comments`: comments of SSE are wanted (some clients fail on them, 6.F 93).
+  virtual std::string KeepAlive(bool comments) = 0;
+};
+
+// Each reads the body of a request. Errors name the field. In chat_api.cc, completions_api.cc,
+// responses_api.cc and messages_api.cc.
+ApiResult<ApiRequest> ReadChatRequest(const Json& body);
+ApiResult<ApiRequest> ReadCompletionsRequest(const Json& body);
+ApiResult<ApiRequest> ReadResponsesRequest(const Json& body);
+ApiResult<ApiRequest> ReadMessagesRequest(const Json& body);
+
+std::unique_ptr<AnswerWriter> NewChatWriter(const ApiRequest& request, const AnswerIds& ids);
+std::unique_ptr<AnswerWriter> NewCompletionsWriter(const ApiRequest& request, const AnswerIds& ids);
+std::unique_ptr<AnswerWriter> NewResponsesWriter(const ApiRequest& request, const AnswerIds& ids);
+std::unique_ptr<AnswerWriter> NewMessagesWriter(const ApiRequest& request, const AnswerIds& ids);
+
+}  // namespace minke
