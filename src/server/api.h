@@ -132,12 +132,19 @@ class AnswerWriter {
   virtual std::string KeepAlive(bool comments) = 0;
 };
 
+// What the server's flags say about reading requests.
+struct ApiReadOptions {
+  // Refuses what the hosted service refuses: in thinking mode an assistant turn replayed without
+  // its reasoning once tool calls are in the history (serving.md 1.4).
+  bool strict_reasoning = false;
+};
+
 // Each reads the body of a request. Errors name the field. In chat_api.cc, completions_api.cc,
 // responses_api.cc and messages_api.cc.
-ApiResult<ApiRequest> ReadChatRequest(const Json& body);
-ApiResult<ApiRequest> ReadCompletionsRequest(const Json& body);
-ApiResult<ApiRequest> ReadResponsesRequest(const Json& body);
-ApiResult<ApiRequest> ReadMessagesRequest(const Json& body);
+ApiResult<ApiRequest> ReadChatRequest(const Json& body, const ApiReadOptions& options);
+ApiResult<ApiRequest> ReadCompletionsRequest(const Json& body, const ApiReadOptions& options);
+ApiResult<ApiRequest> ReadResponsesRequest(const Json& body, const ApiReadOptions& options);
+ApiResult<ApiRequest> ReadMessagesRequest(const Json& body, const ApiReadOptions& options);
 
 std::unique_ptr<AnswerWriter> NewChatWriter(const ApiRequest& request, const AnswerIds& ids);
 std::unique_ptr<AnswerWriter> NewCompletionsWriter(const ApiRequest& request, const AnswerIds& ids);
