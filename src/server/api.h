@@ -31,15 +31,22 @@ struct ApiError {
   int status = 400;
   std::string message;                         // for a person; agents recognise some of them
   std::string type = "invalid_request_error";  // as the OpenAI families spell it
-  std::string param;                           // empty: null
+  std::string param;                           // the field, e.g. messages[3].content; empty: null
   std::string code = "invalid_request_error";
   double retry_after_seconds = 0;  // 0: no such header
 };
 template <typename T>
 using ApiResult = tl::expected<T, ApiError>;
+using ApiStatus = ApiResult<void>;
 
-// The body of an error in the envelope of the family.
+// The envelope of the family: {"error": {...}}, for Messages {"type": "error", "error": {...},
+// "request_id": ...}, whose types follow from the status.
+Json ErrorEnvelope(ApiFamily family, const ApiError& error, std::string_view request_id);
+// The same as the body of an answer.
 std::string ErrorBody(ApiFamily family, const ApiError& error, std::string_view request_id);
+
+// A 400 with the message of an error from below; `param` where the message begins with the place.
+ApiError BadRequest(const Error& error);
 
 // A request of any family, checked.
 struct ApiRequest {
@@ -53,6 +60,7 @@ struct ApiRequest {
   std::optional<std::string> suffix;  // fill in the middle
   bool echo = false;
   SamplingOptions sampling;  // in thinking mode what the API says is ignored is ignored here
+  bool has_seed = false;     // otherwise the server draws one for sampling.seed
   int64_t max_tokens = -1;   // -1: not said
   std::vector<std::string> stop_strings;
   std::string user_id;  // separates caches and shares; at most kTenantBytesMax bytes
@@ -63,13 +71,25 @@ struct ApiRequest {
   // What of the request an answer repeats (Responses: instructions, tools, ...).
   Json echo_fields;
 
+  // Reasoning comes before the answer, and the prompt opened it.
   bool thinking() const { return chat.options.thinking_mode == ThinkingMode::kThinking; }
+  // tool_choice "required" or a name: the prompt opened the block of calls (serving.md 2.6).
+  bool in_calls() const {
+    return tools && (chat.options.tool_choice.kind == ToolChoice::Kind::kRequired ||
+                     chat.options.tool_choice.kind == ToolChoice::Kind::kNamed);
+  }
   int64_t max_tokens_or_default() const {
     if (max_tokens > 0) return max_tokens;
     return thinking() && family != ApiFamily::kCompletions ? kApiMaxTokensThinkingDefault
                                                            : kApiMaxTokensDefault;
   }
 };
+
+// How many tokens the answer may have: what was asked for, which is an error where the context has
+// no room for it, or else the default as far as there is room. The error is worded so that agents
+// of the family recognise it and shorten their history (serving.md 1.6, 4.2).
+ApiResult<int64_t> ResolveMaxTokens(const ApiRequest& request, int64_t prompt_tokens,
+                                    int64_t context_tokens_max);
 
 // What a request used and what it cost.
 struct Usage {
@@ -85,8 +105,9 @@ struct Usage {
   double prefill_seconds = 0;
   double decode_seconds = 0;
 
-  // Minke's own detail: {"cached_ram_tokens": ..., "replayed_tokens": ..., "miss_reason": ...,
-  // "first_difference": ..., "cost": ..., ...}, one member `minke` beside each family's usage.
+  // Minke's own detail, one member `minke` beside each family's usage: cached_ram_tokens,
+  // cached_disk_tokens, replayed_tokens, computed_tokens, cache_tier, miss_reason,
+  // first_difference (-1: unknown), cost, currency, queue_seconds, prefill_seconds, decode_seconds.
   Json Detail() const;
 };
 
@@ -145,6 +166,10 @@ ApiResult<ApiRequest> ReadChatRequest(const Json& body, const ApiReadOptions& op
 ApiResult<ApiRequest> ReadCompletionsRequest(const Json& body, const ApiReadOptions& options);
 ApiResult<ApiRequest> ReadResponsesRequest(const Json& body, const ApiReadOptions& options);
 ApiResult<ApiRequest> ReadMessagesRequest(const Json& body, const ApiReadOptions& options);
+
+// The prompt of a completion: the begin-of-sequence token and the text, or the text and what is to
+// follow it between the marks of filling in (serving.md 8).
+Prompt CompletionPrompt(const ApiRequest& request);
 
 std::unique_ptr<AnswerWriter> NewChatWriter(const ApiRequest& request, const AnswerIds& ids);
 std::unique_ptr<AnswerWriter> NewCompletionsWriter(const ApiRequest& request, const AnswerIds& ids);

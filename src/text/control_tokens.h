@@ -18,6 +18,9 @@ inline constexpr std::string_view kThinkEndToken = "</think>";
 inline constexpr std::string_view kDsmlToken = "｜DSML｜";
 inline constexpr std::string_view kLatestReminderToken = "<｜latest_reminder｜>";
 inline constexpr std::string_view kImageToken = "<｜deepseek_image｜>";
+inline constexpr std::string_view kFimBeginToken = "<｜fim▁begin｜>";
+inline constexpr std::string_view kFimHoleToken = "<｜fim▁hole｜>";
+inline constexpr std::string_view kFimEndToken = "<｜fim▁end｜>";
 
 // The marks of grounded answers. The model writes them itself, so history returns them to it as
 // tokens; everywhere else they are plain text (serving.md 2.8).
