@@ -94,6 +94,11 @@ enum class RequestRules {
 Result<ChatRequest> ParseChatRequest(const Json& value, std::string_view what,
                                      RequestRules rules = RequestRules::kServer);
 
+// The number behind an effort (serving.md 1.4): one of the API's names, an integer from
+// kReasoningEffortMin to kReasoningEffortMax, or such a number as text; nothing for all else,
+// "none" included.
+std::optional<int> ReasoningEffort(const Json& value, RequestRules rules = RequestRules::kServer);
+
 struct PromptPiece {
   enum class Kind {
     kControl,    // one control token

@@ -246,36 +246,16 @@ class RequestReader : private RequestFields {
     return ReadFlag(value, "", "add_default_bos_token", &options.add_default_bos_token);
   }
 
-  // The numbers behind the names (serving.md 1.4); the official encoder knows three of them.
   Status ReadEffort(const Json& value) {
-    int64_t effort = 0;
-    bool known = value.is_integer();
-    if (known) {
-      const auto* number = std::get_if<int64_t>(&value.value());
-      effort = number == nullptr ? 0 : *number;
-    } else if (value.is_string()) {
-      const std::string& name = value.as_string();
-      known = true;
-      if (name == "low" || (name == "minimal" && !official())) {
-        effort = 50;
-      } else if (name == "high" || ((name == "medium" || name == "xhigh") && !official())) {
-        effort = 75;
-      } else if (name == "max" || (name == "ultra" && !official())) {
-        effort = 100;
-      } else {
-        const char* end = name.data() + name.size();
-        const auto parsed = std::from_chars(name.data(), end, effort);
-        known = !official() && parsed.ec == std::errc() && parsed.ptr == end;
-      }
-    }
-    if (!known || effort < kReasoningEffortMin || effort > kReasoningEffortMax) {
+    const std::optional<int> effort = ReasoningEffort(value, rules_);
+    if (!effort.has_value()) {
       return RefuseText("reasoning_effort",
                         official() ? "low, high, max or an integer from 1 to 100"
                                    : "none, minimal, low, medium, high, xhigh, max, ultra or an "
                                      "integer from 1 to 100",
                         Quote(DumpJson(value, JsonStyle::kCompact)));
     }
-    request_.options.reasoning_effort = static_cast<int>(effort);
+    request_.options.reasoning_effort = *effort;
     return {};
   }
 
@@ -339,6 +319,31 @@ class RequestReader : private RequestFields {
 };
 
 }  // namespace
+
+// The official encoder knows three of the names.
+std::optional<int> ReasoningEffort(const Json& value, RequestRules rules) {
+  const bool official = rules == RequestRules::kOfficialEncoder;
+  int64_t effort = 0;
+  if (value.is_integer()) {
+    const auto* number = std::get_if<int64_t>(&value.value());
+    effort = number == nullptr ? 0 : *number;
+  } else if (value.is_string()) {
+    const std::string& name = value.as_string();
+    if (name == "low" || (name == "minimal" && !official)) {
+      effort = 50;
+    } else if (name == "high" || ((name == "medium" || name == "xhigh") && !official)) {
+      effort = 75;
+    } else if (name == "max" || (name == "ultra" && !official)) {
+      effort = 100;
+    } else if (!official) {
+      const char* end = name.data() + name.size();
+      const auto parsed = std::from_chars(name.data(), end, effort);
+      if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+    }
+  }
+  if (effort < kReasoningEffortMin || effort > kReasoningEffortMax) return std::nullopt;
+  return static_cast<int>(effort);
+}
 
 Result<ChatRequest> ParseChatRequest(const Json& value, std::string_view what, RequestRules rules) {
   return RequestReader(what, rules).Read(value);
