@@ -38,6 +38,10 @@ minke_library(engine
   SOURCES chat_prompt.cc engine.cc session.cc resume.cc cache_tiers.cc fingerprint.cc generation.cc
     model_loader.cc sampler.cc
   DEPS minke_core minke_model minke_text minke_prefix_cache)
+minke_library(server
+  SOURCES api.cc api_fields.cc chat_api.cc chat_writer.cc completions_api.cc openai_shapes.cc
+    model_table.cc
+  DEPS minke_core minke_text minke_engine)
 
 minke_program(minke
   SOURCES cpu_check.cc main.cc flags.cc cache_flags.cc cache_command_flags.cc flag_checks.cc

@@ -71,8 +71,13 @@ struct ApiRequest {
   // What of the request an answer repeats (Responses: instructions, tools, ...).
   Json echo_fields;
 
-  // Reasoning comes before the answer, and the prompt opened it.
+  // The answer has a place for reasoning, used or not.
   bool thinking() const { return chat.options.thinking_mode == ThinkingMode::kThinking; }
+  // The prompt opens the reasoning, so the first token is part of it. Not so where a message that
+  // has its reasoning is to go on (prefix completion).
+  bool opens_reasoning() const {
+    return thinking() && !chat.messages.empty() && !chat.messages.back().wo_eos;
+  }
   // tool_choice "required" or a name: the prompt opened the block of calls (serving.md 2.6).
   bool in_calls() const {
     return tools && (chat.options.tool_choice.kind == ToolChoice::Kind::kRequired ||
