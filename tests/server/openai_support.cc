@@ -249,7 +249,9 @@ void ExpectGoldenErrors(const std::string& path, ReadFunction read) {
     EXPECT_EQ(request.error().type, "invalid_request_error");
     EXPECT_EQ(request.error().param, TextOf(golden, "param")) << request.error().message;
     const std::string exact = TextOf(golden, "message");
-    if (!exact.empty()) EXPECT_EQ(request.error().message, exact);
+    if (!exact.empty()) {
+      EXPECT_EQ(request.error().message, exact);
+    }
     const std::string part = TextOf(golden, "contains");
     EXPECT_NE(request.error().message.find(part), std::string::npos) << request.error().message;
     EXPECT_NE(exact + part, "");
