@@ -59,7 +59,7 @@ class ResponsesWriter : public AnswerWriter {
       case Kind::kContent:
         return piece.text.empty() ? std::string() : Text(Item::kMessage, piece.text);
       case Kind::kToolCall:
-        return Close("completed", true) + OpenCall(piece);
+        return OpenCall(piece);
       case Kind::kToolArguments:
         return CallDelta(open_.kind == Item::kCustomCall ? open_.custom.Push(piece.text)
                                                          : piece.text);
@@ -214,6 +214,7 @@ class ResponsesWriter : public AnswerWriter {
   }
 
   std::string OpenCall(const AnswerPiece& piece) {
+    std::string bytes = Close("completed", true);
     Item item;
     const std::string qualified = piece.tool_namespace.empty()
                                       ? piece.name
@@ -225,7 +226,7 @@ class ResponsesWriter : public AnswerWriter {
     item.call_id = fmt::format("call_{}_{}", ids_.id, piece.tool_index);
     item.tool_namespace = piece.tool_namespace;
     item.name = piece.name;
-    return Open(std::move(item));
+    return bytes += Open(std::move(item));
   }
 
   std::string CallDelta(const std::string& delta) {

@@ -48,7 +48,8 @@ TEST(MessagesRequest, GoldenErrors) {
 }
 
 TEST(MessagesAnswer, GoldenShapes) {
-  for (const Json& golden : testing::GoldenJson("api/messages/answers.json").as_array()) {
+  const Json cases = testing::GoldenJson("api/messages/answers.json");
+  for (const Json& golden : cases.as_array()) {
     testing::ExpectGoldenAnswer(golden, ReadMessagesRequest, NewMessagesWriter);
   }
 }

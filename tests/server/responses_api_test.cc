@@ -56,7 +56,8 @@ TEST(ResponsesRequest, GoldenErrors) {
 }
 
 TEST(ResponsesAnswer, GoldenShapes) {
-  for (const Json& golden : testing::GoldenJson("api/responses/answers.json").as_array()) {
+  const Json cases = testing::GoldenJson("api/responses/answers.json");
+  for (const Json& golden : cases.as_array()) {
     testing::ExpectGoldenAnswer(golden, ReadResponsesRequest, NewResponsesWriter);
   }
 }
