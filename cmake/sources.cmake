@@ -26,7 +26,8 @@ minke_library(prefix_cache
   SOURCES block_key.cc eviction.cc record_format.cc segment_file.cc store_directory.cc
     store_index.cc store_index_database.cc store_reader.cc store_queue.cc store_writer.cc
     store_eviction.cc store_recovery.cc store_admin.cc store_view.cc block_store.cc
-    block_store_admin.cc cache_tree.cc cache_audit.cc cache_search.cc prefix_cache.cc
+    block_store_admin.cc damaged_records.cc cache_tree.cc cache_audit.cc cache_search.cc
+    prefix_cache.cc
   DEPS minke_core PkgConfig::CRYPTO PkgConfig::SQLITE PkgConfig::XXHASH)
 minke_library(simulator
   SOURCES trace.cc simulator.cc capacity.cc report.cc plot.cc line_chart.cc

@@ -163,8 +163,8 @@ Result<CacheUse> Engine::ExplainCache(std::span<const int32_t> prompt,
   const ResumePlan plan =
       PlanResume(impl_->options.prefill, total, found.ram_tokens + found.disk_tokens,
                  found.snapshot_tokens, impl_->window());
-  return ReportOf(plan, total, found.ram_tokens, found.snapshot_tier, found.reason,
-                  found.first_difference);
+  return ReportOf(impl_->options.prefill, plan, total, found.ram_tokens, found.snapshot_tier,
+                  found.reason, found.first_difference);
 }
 
 void Engine::FlushCache() const {

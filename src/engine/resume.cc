@@ -6,6 +6,22 @@
 
 namespace minke {
 
+namespace {
+
+constexpr std::string_view kKeepTheBeginning =
+    "what changes from request to request, such as a date, belongs at the end.";
+
+// Whether the lack of a snapshot explains more than what the cache found.
+bool LacksSnapshot(const ResumePlan& plan, int64_t prompt_tokens, MissReason reason,
+                   int64_t first_difference) {
+  int64_t known = 0;  // tokens, those of an open block included
+  if (reason == MissReason::kDiverged) known = first_difference;
+  if (reason == MissReason::kBelowGranularity) known = prompt_tokens - 1;
+  return reason == MissReason::kNone || plan.start + kCacheBlockTokens < known;
+}
+
+}  // namespace
+
 ResumePlan PlanResume(PrefillMode mode, int64_t prompt_tokens, int64_t block_tokens,
                       int64_t snapshot_tokens, int64_t window) {
   const int64_t known = std::max(block_tokens, snapshot_tokens);
@@ -21,8 +37,9 @@ ResumePlan PlanResume(PrefillMode mode, int64_t prompt_tokens, int64_t block_tok
   return plan;
 }
 
-CacheUse ReportOf(const ResumePlan& plan, int64_t prompt_tokens, int64_t ram_block_tokens,
-                  CacheTier snapshot_tier, MissReason reason, int64_t first_difference) {
+CacheUse ReportOf(PrefillMode mode, const ResumePlan& plan, int64_t prompt_tokens,
+                  int64_t ram_block_tokens, CacheTier snapshot_tier, MissReason reason,
+                  int64_t first_difference) {
   CacheUse report;
   report.cached_tokens = plan.start;
   report.replayed_tokens = std::max<int64_t>(0, plan.known_tokens - plan.start);
@@ -39,8 +56,10 @@ CacheUse ReportOf(const ResumePlan& plan, int64_t prompt_tokens, int64_t ram_blo
     report.tier = CacheTierName(CacheTier::kDisk);
   }
   // Rows were there, and only the working state was missing.
-  const bool rows_only = plan.kind != ResumeKind::kReplay && report.replayed_tokens > 0;
-  if (reason == MissReason::kNone && rows_only) reason = MissReason::kNoSnapshot;
+  const bool rows_only = mode == PrefillMode::kExact && report.replayed_tokens > 0;
+  if (rows_only && LacksSnapshot(plan, prompt_tokens, reason, first_difference)) {
+    reason = MissReason::kNoSnapshot;
+  }
   report.reason = MissReasonName(reason);
   report.first_difference = first_difference;
   return report;
@@ -69,10 +88,8 @@ std::string ExplainCacheUse(const CacheUse& report) {
       report.first_difference >= 0 ? fmt::format(" (token {})", report.first_difference) : "";
   if (report.reason == "cold") return "Nothing that begins like this prompt was seen before.";
   if (report.reason == "diverged") {
-    return fmt::format(
-        "A known prompt has the same beginning and differs from token {} on; what changes from "
-        "request to request, such as a date, belongs at the end.",
-        report.first_difference);
+    return fmt::format("A known prompt has the same beginning and differs from token {} on; {}",
+                       report.first_difference, kKeepTheBeginning);
   }
   if (report.reason == "evicted") {
     return "More was known and had to go for something newer; raise --kv-ram, or add --kv-disk.";
@@ -91,6 +108,13 @@ std::string ExplainCacheUse(const CacheUse& report) {
     return "A record on disk could not be trusted and was removed; what follows it was computed.";
   }
   if (report.reason == "no_snapshot") {
+    if (report.first_difference >= 0) {
+      return fmt::format(
+          "Exact prefill continues from snapshots only, and there is none near the end of the {} "
+          "tokens that are known; an answer leaves one for the next such prompt, if "
+          "--snapshot-budget has room. From token {} on a known prompt differs; {}",
+          report.first_difference, report.first_difference, kKeepTheBeginning);
+    }
     return "Rows are known further than the last snapshot, and exact prefill continues from "
            "snapshots only; raise --snapshot-budget, or use --prefill replay.";
   }

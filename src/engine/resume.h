@@ -28,9 +28,11 @@ ResumePlan PlanResume(PrefillMode mode, int64_t prompt_tokens, int64_t block_tok
                       int64_t snapshot_tokens, int64_t window);
 
 // ram_block_tokens: of the known full blocks, those in memory; snapshot_tier, reason and
-// first_difference: as the cache found them.
-CacheUse ReportOf(const ResumePlan& plan, int64_t prompt_tokens, int64_t ram_block_tokens,
-                  CacheTier snapshot_tier, MissReason reason, int64_t first_difference);
+// first_difference: as the cache found them. In exact mode a missing snapshot is the reason where
+// it cost more than a block: that can be helped without another prompt.
+CacheUse ReportOf(PrefillMode mode, const ResumePlan& plan, int64_t prompt_tokens,
+                  int64_t ram_block_tokens, CacheTier snapshot_tier, MissReason reason,
+                  int64_t first_difference);
 
 // First position of a prompt from which on the upper layers run (architecture.md 6.2): 0 for all.
 // length: tokens that the working state has seen.

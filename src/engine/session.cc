@@ -142,8 +142,8 @@ Result<CacheUse> Session::Impl::Resume(std::span<const int32_t> prompt,
   }
   known_tokens = plan.known_tokens;
   tokens.assign(prompt.begin(), prompt.begin() + plan.start);
-  return ReportOf(plan, total, block_tokens - match.disk_blocks * kBlockTokens, match.snapshot_tier,
-                  match.reason, match.first_difference);
+  return ReportOf(mode, plan, total, block_tokens - match.disk_blocks * kBlockTokens,
+                  match.snapshot_tier, match.reason, match.first_difference);
 }
 
 void Session::Impl::PublishBlocks() {

@@ -108,6 +108,12 @@ void BlockStore::Impl::Condemn(const IndexRow& row) {
   });
 }
 
+void BlockStore::Impl::NoteDamage(const IndexRow& row) {
+  if (row.fingerprint != options.fingerprint) return;
+  damaged.Add(
+      {.kind = row.kind, .key = row.key, .parent = row.parent, .end_position = row.end_position});
+}
+
 void BlockStore::Impl::HandleReadFailure(const IndexRow& row, const Error& error) {
   if (error.code == ErrorCode::kNotFound && !options.read_only) {
     {
@@ -209,6 +215,7 @@ Status BlockStore::Impl::OpenToLook() {
 Status BlockStore::Impl::OpenToWrite() {
   WriterHooks hooks;
   hooks.is_awaited = [this](const CacheKey& key) { return queue.IsAwaited(key); };
+  hooks.damaged = [this](const IndexRow& row) { NoteDamage(row); };
   hooks.index_available = [this](bool available) {
     if (available) {
       // Without a reader everything is a miss, and the tier goes on writing.
@@ -272,6 +279,7 @@ void BlockStore::Put(RecordInfo info, BlockRef payload) {
                         info.end_position));
   CHECK(payload || info.payload_bytes == 0);
   if (store.queue.off() || store.FindRow(info.key)) return;
+  store.damaged.Forget(info.parent, info.key);
   if (!store.queue.Add(std::move(info), std::move(payload), store.options.now_us())) {
     store.counters.Add(&StoreStats::records_skipped, 1);
   }
@@ -334,12 +342,21 @@ std::vector<RecordInfo> BlockStore::Children(const CacheKey& parent, RecordKind 
     } else if (store.StillThere(row)) {
       if (intact) {
         store.Condemn(row);
+        store.NoteDamage(row);
       } else {
         store.HandleReadFailure(row, intact.error());
       }
     }
   }
   return children;
+}
+
+std::vector<DamagedRecord> BlockStore::DamagedAfter(const CacheKey& parent) const {
+  return impl_->damaged.After(parent);
+}
+
+void BlockStore::ForgetDamage(const DamagedRecord& record) {
+  impl_->damaged.Forget(record.parent, record.key);
 }
 
 bool BlockStore::HasContent(const CacheKey& content, bool same_fingerprint) {

@@ -95,6 +95,15 @@ enum class ReadOutcome {
   kOff,      // the tier is switched off
 };
 
+// A record that this process found damaged, truncated, outdated or gone when nobody had asked for
+// it.
+struct DamagedRecord {
+  RecordKind kind = RecordKind::kBlock;
+  CacheKey key;
+  CacheKey parent;
+  int64_t end_position = 0;
+};
+
 struct VerifyReport {
   int64_t records_checked = 0;
   int64_t records_damaged = 0;
@@ -136,6 +145,10 @@ class BlockStore {
   ReadOutcome Read(const CacheKey& key, std::span<std::byte> out, RecordInfo* info);
   // Records directly after `parent`: snapshots, or blocks; at most `limit`, latest used first.
   std::vector<RecordInfo> Children(const CacheKey& parent, RecordKind kind, size_t limit);
+  // Damaged records directly after `parent`, until they are forgotten or written again.
+  std::vector<DamagedRecord> DamagedAfter(const CacheKey& parent) const;
+  // Somebody who needed it was told.
+  void ForgetDamage(const DamagedRecord& record);
   // Whether records of another tenant or fingerprint begin with the same block of tokens.
   bool HasContent(const CacheKey& content, bool same_fingerprint);
   // The keys were used: eviction takes others first. Written to the index now and then, not each

@@ -17,6 +17,7 @@
 #include "core/file.h"
 #include "core/storage_system.h"
 #include "prefix_cache/block_store.h"
+#include "prefix_cache/damaged_records.h"
 #include "prefix_cache/store_directory.h"
 #include "prefix_cache/store_queue.h"
 #include "prefix_cache/store_view.h"
@@ -60,6 +61,8 @@ struct BlockStore::Impl {
     return reader.has_value();
   }
   void Condemn(const IndexRow& row);
+  // A later prompt may have needed it.
+  void NoteDamage(const IndexRow& row);
   void HandleReadFailure(const IndexRow& row, const Error& error);
   bool StillThere(const IndexRow& row);
   std::string IndexPath() const { return JoinPath(options.directory, kIndexName); }
@@ -83,6 +86,7 @@ struct BlockStore::Impl {
   StorageSystem& system;  // the caller's, or posix
   SegmentFiles files;
   StoreCounters counters;
+  DamagedRecords damaged;
   StoreQueue queue;
   bool looks_only;             // nothing may be changed; fixed once the store is open
   bool holds_nothing = false;  // as well: there is neither an index nor a segment

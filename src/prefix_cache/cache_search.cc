@@ -155,6 +155,24 @@ SnapshotChoice CacheSearch::BestSnapshot(std::span<const CacheKey> skipped, bool
 
 // ---- reasons ----
 
+std::vector<DamagedRecord> CacheSearch::Damaged(int64_t snapshot_tokens) const {
+  std::vector<DamagedRecord> damaged;
+  if (store_ == nullptr) return damaged;
+  for (int64_t d = depth(); d >= 0 && (d + 1) * kCacheBlockTokens > snapshot_tokens; --d) {
+    for (const DamagedRecord& record : store_->DamagedAfter(Key(d))) {
+      const int64_t end = record.end_position;
+      const int64_t tail = end - d * kCacheBlockTokens;
+      const bool needed = record.kind == RecordKind::kBlock
+                              ? d == depth() && HasNext() && next_key_ == record.key
+                              : end > snapshot_tokens && end <= limit_ && tail >= 0 &&
+                                    tail < kCacheBlockTokens &&
+                                    KeyOfSnapshot(d, tail) == record.key;
+      if (needed) damaged.push_back(record);
+    }
+  }
+  return damaged;
+}
+
 CacheSearch::Nearest CacheSearch::FindNearest() const {
   Nearest nearest;
   nearest.start = depth() * kCacheBlockTokens;

@@ -53,6 +53,9 @@ class CacheSearch {
   // The longest snapshot that continues the prompt. Disk is asked only for longer ones than memory
   // has, and not for the keys of `skipped`; `with_disk` false leaves it out.
   SnapshotChoice BestSnapshot(std::span<const CacheKey> skipped, bool with_disk) const;
+  // Records of the prompt that would have led further than that snapshot (-1: none), if the disk
+  // had not damaged them.
+  std::vector<DamagedRecord> Damaged(int64_t snapshot_tokens) const;
   // Why no more was found, given that a snapshot of snapshot_tokens is used (-1: none).
   MissExplanation Explain(int64_t snapshot_tokens) const;
 

@@ -274,6 +274,10 @@ CacheMatch PrefixCache::Lookup(const CacheChain& chain, int64_t limit_tokens, Ch
     match.blocks.push_back(impl_->tree.Node(search.Node(d)).block);
   }
   const SnapshotChoice snapshot = impl_->FindSnapshot(search, arriving, match, trouble);
+  for (const DamagedRecord& record : search.Damaged(snapshot.tokens)) {
+    trouble.damaged = true;
+    impl_->store->ForgetDamage(record);
+  }
   const MissExplanation miss = search.Explain(snapshot.tokens);
   match.reason = miss.reason;
   match.first_difference = miss.first_difference;
@@ -301,7 +305,9 @@ CacheExplanation PrefixCache::Explain(const CacheChain& chain, int64_t limit_tok
     explanation.snapshot_tokens = snapshot.tokens;
     explanation.snapshot_tier = snapshot.entry == kNoEntry ? CacheTier::kDisk : CacheTier::kRam;
   }
-  const MissExplanation miss = search.Explain(snapshot.tokens);
+  const MissExplanation miss = search.Damaged(snapshot.tokens).empty()
+                                   ? search.Explain(snapshot.tokens)
+                                   : MissExplanation{.reason = MissReason::kDamaged};
   explanation.reason = miss.reason;
   explanation.first_difference = miss.first_difference;
   return explanation;

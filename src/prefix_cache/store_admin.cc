@@ -53,6 +53,7 @@ std::vector<int32_t> TokensOf(const FoundRecord& record) {
 
 Status StoreWriter::RemoveDamaged(const std::vector<IndexRow>& rows) {
   TRY_STATUS(RemoveRows(rows));
+  for (const IndexRow& row : rows) hooks_.damaged(row);
   counters_.Add(&StoreStats::records_damaged, static_cast<int64_t>(rows.size()));
   PublishTotals();
   return {};

@@ -158,6 +158,7 @@ Status StoreWriter::CheckRows(const StoreListing& listing) {
   TRY_STATUS(counted);
   for (const int64_t number : vanished) TRY_STATUS(ForgetSegment(number));
   if (beyond.empty()) return {};
+  for (const IndexRow& row : beyond) hooks_.damaged(row);
   counters_.Add(&StoreStats::records_damaged, static_cast<int64_t>(beyond.size()));
   return RemoveRows(beyond);
 }
@@ -203,12 +204,14 @@ Status StoreWriter::ScanTail(int64_t number, int64_t begin, int64_t end) {
     std::vector<IndexRow> rows;
     std::vector<PendingErasure> litter;
     const auto found = [&](const FoundRecord& record) -> Status {
+      const IndexRow row = RowFor(record.header.info, record.header.token_count, number,
+                                  record.offset, record.header.created_us);
       if (!record.intact) {
         litter.push_back({.segment = number, .offset = record.offset});
+        hooks_.damaged(row);
         return {};
       }
-      rows.push_back(RowFor(record.header.info, record.header.token_count, number, record.offset,
-                            record.header.created_us));
+      rows.push_back(row);
       return rows.size() < kRowsPerTransaction ? Status() : PublishFound(&rows);
     };
     const ScanOutcome outcome =

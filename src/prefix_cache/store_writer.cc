@@ -280,7 +280,10 @@ Status StoreWriter::WithdrawRows(const std::vector<IndexRow>& rows) {
 Status StoreWriter::ForgetSegment(int64_t segment) {
   const std::vector<IndexRow> rows = TRY(index_->RowsOfSegment(segment));
   TRY_STATUS(index_->Transaction(true, [&]() { return index_->DropSegment(segment); }));
-  for (const IndexRow& row : rows) Count(row, -1);
+  for (const IndexRow& row : rows) {
+    Count(row, -1);
+    hooks_.damaged(row);
+  }
   counters_.Add(&StoreStats::records_damaged, static_cast<int64_t>(rows.size()));
   files_.Retire(segment);
   segment_bytes_.erase(segment);

@@ -52,6 +52,8 @@ struct RecordToWrite {
 struct WriterHooks {
   // Whether something that waits to be written hangs below this key: it is not evicted then.
   std::function<bool(const CacheKey&)> is_awaited;
+  // A record that nobody was about to read is removed because it cannot be trusted.
+  std::function<void(const IndexRow&)> damaged;
   // Readers let go of the index (false) and may open it again (true).
   std::function<void(bool)> index_available;
 };

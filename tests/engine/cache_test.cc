@@ -1,6 +1,7 @@
 // The equivalences of the cache through the public header: whatever a prompt was continued from,
 // the logits of its answer are those of an engine that never saw anything before.
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -133,11 +134,11 @@ TEST(EngineCache, AThirdPromptHitsWhereTwoParted) {
   const Answer second = AskFresh(*engine, with(6));
   EXPECT_EQ(second.cache.cached_tokens, 0);
   EXPECT_EQ(second.cache.replayed_tokens, 256);
-  EXPECT_EQ(second.cache.reason, "diverged");
   EXPECT_EQ(second.cache.first_difference, 260);
   EXPECT_TRUE(SameLogits(second, Cold(with(6))));
   const Answer third = AskFresh(*engine, with(7));
   EXPECT_EQ(third.cache.cached_tokens, 256);
+  EXPECT_EQ(third.cache.reason, "diverged");
   EXPECT_EQ(third.cache.first_difference, 260);
   EXPECT_TRUE(SameLogits(third, Cold(with(7))));
 }
@@ -258,6 +259,50 @@ TEST(EngineCache, SnapshotsAreForExactModeWhatItCannotDoWithout) {
   EXPECT_EQ(again.cache.reason, "no_snapshot");
   EXPECT_TRUE(SameLogits(again, Cold(prompt)));
   EXPECT_NE(ExplainCacheUse(again.cache).find("--snapshot-budget"), std::string::npos);
+}
+
+TEST(EngineCache, ADifferenceDoesNotHideThatASnapshotWasMissing) {
+  const auto engine = Open(Options(kFullMini));
+  const std::vector<int32_t> shared = Prompt(260);
+  const auto with = [&](int32_t id) { return Concat(shared, std::vector<int32_t>(70, id)); };
+  AskFresh(*engine, with(5));
+  const CacheUse within = engine->ExplainCache(Prompt(250), "").value();
+  EXPECT_EQ(within.reason, "no_snapshot");  // nor does an end inside a block
+  EXPECT_EQ(within.first_difference, -1);
+  const CacheUse both = engine->ExplainCache(with(6), "").value();
+  EXPECT_EQ(both.reason, "no_snapshot");
+  EXPECT_EQ(both.first_difference, 260);
+  EXPECT_EQ(AskFresh(*engine, with(6)).cache.reason, "no_snapshot");
+  const std::string sentence = ExplainCacheUse(both);
+  EXPECT_NE(sentence.find("the 260 tokens that are known"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("--snapshot-budget"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("From token 260 on a known prompt differs"), std::string::npos);
+  // What granularity costs anyway is no lack of a snapshot: the last one is 24 tokens before.
+  const auto near = Open(Options(kFullMini));
+  AskFresh(*near, Prompt(105));
+  AskFresh(*near, Concat(Prompt(200), std::vector<int32_t>(70, 5)));
+  const CacheUse close =
+      near->ExplainCache(Concat(Prompt(200), std::vector<int32_t>(70, 6)), "").value();
+  EXPECT_EQ(close.cached_tokens, 104);
+  EXPECT_EQ(close.replayed_tokens, 24);
+  EXPECT_EQ(close.reason, "diverged");
+  EXPECT_EQ(close.first_difference, 200);
+}
+
+TEST(EngineCache, ASegmentCutToTwoThirdsIsDamageAndNotAMissingSnapshot) {
+  const TempDirectory disk;
+  const std::vector<int32_t> prompt = Prompt(700);
+  { AskFresh(*Open(WithDisk(disk.path())), prompt); }
+  const std::string segment = disk.Path("segment-00000001.mks");
+  std::filesystem::resize_file(segment, std::filesystem::file_size(segment) * 2 / 3);
+  const auto engine = Open(WithDisk(disk.path()));
+  const Answer damaged = AskFresh(*engine, prompt);
+  EXPECT_EQ(damaged.cache.reason, "damaged");
+  EXPECT_LT(damaged.cache.cached_tokens, 699);
+  EXPECT_TRUE(SameLogits(damaged, Cold(prompt)));
+  const Answer healed = AskFresh(*engine, prompt);
+  EXPECT_EQ(healed.cache.cached_tokens, 699);
+  EXPECT_EQ(healed.cache.reason, "none");
 }
 
 TEST(EngineCache, TheBudgetIsKeptAndAPromptThatDoesNotFitIsRefused) {

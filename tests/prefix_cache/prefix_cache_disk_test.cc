@@ -202,6 +202,62 @@ TEST(PrefixCacheDisk, ADamagedSnapshotFallsBackToTheOneBefore) {
   EXPECT_EQ(after.rig->Problem(), "");
 }
 
+// A disk that loses the end of a file: what lay there is removed when the store is opened, before
+// anybody asks for it.
+TEST(PrefixCacheDisk, ASegmentCutShortIsToldAsDamageToThePromptThatNeedsIt) {
+  const TempDirectory directory;
+  const Tokens prompt = Text(1, 700);
+  const Tokens beginning = First(prompt, 200);
+  {
+    DiskRig before(directory.path());
+    before.rig->Run(Chain(beginning));
+    before.rig->Run(Chain(prompt));
+  }
+  const std::string segment = directory.Path("segment-00000001.mks");
+  const auto size = std::filesystem::file_size(segment);
+  std::filesystem::resize_file(segment, size - 1);  // the snapshot of 700
+  {
+    DiskRig after(directory.path());
+    EXPECT_EQ(after.store->Stats().records_damaged, 1);
+    // It is told to nobody else, and explaining is not telling.
+    EXPECT_EQ(after.Find(Chain(beginning)).reason, MissReason::kNone);
+    EXPECT_EQ(after.Find(Chain(First(prompt, 650))).reason, MissReason::kNone);
+    EXPECT_EQ(after.rig->cache.Explain(Chain(prompt), 700).reason, MissReason::kDamaged);
+    EXPECT_EQ(Summary(after.Find(Chain(prompt))), "5 blocks, snapshot 200 ram, damaged");
+    EXPECT_EQ(Summary(after.Find(Chain(prompt))), "5 blocks, snapshot 200 ram, none");
+  }
+  std::filesystem::resize_file(segment, size * 2 / 3);
+  DiskRig after(directory.path());
+  EXPECT_GE(after.store->Stats().records_damaged, 2);
+  const CacheMatch match = after.Find(Chain(prompt));
+  EXPECT_EQ(match.reason, MissReason::kDamaged);
+  EXPECT_GT(match.blocks.size(), 0U);
+  EXPECT_LT(match.blocks.size(), 5U);
+  // Computed again, it is written again, and known to be.
+  after.rig->Run(Chain(prompt));
+  after.rig->cache.DropMemory();
+  EXPECT_EQ(Summary(after.Find(Chain(prompt))), "5 blocks (5 from disk), snapshot 700 disk, none");
+}
+
+TEST(PrefixCacheDisk, ALookThatFindsASnapshotCutShortSaysDamaged) {
+  const TempDirectory directory;
+  const Tokens prompt = Text(1, 300);
+  {
+    DiskRig before(directory.path());
+    before.rig->Run(Chain(prompt));
+  }
+  const std::string segment = directory.Path("segment-00000001.mks");
+  std::filesystem::resize_file(segment, std::filesystem::file_size(segment) - 400);
+  StoreOptions options;
+  options.directory = directory.path();
+  options.fingerprint = kModel;
+  options.read_only = true;
+  const auto store = BlockStore::Open(options);
+  ASSERT_TRUE(store) << store.error().message;
+  const CacheRig rig(kRigAmple, kRigAmple, store->get(), kModel);
+  EXPECT_EQ(rig.cache.Explain(Chain(prompt), 300).reason, MissReason::kDamaged);
+}
+
 TEST(PrefixCacheDisk, OtherTenantsAndModelsAreToldApart) {
   const TempDirectory directory;
   const Tokens prompt = Text(1, 300);
