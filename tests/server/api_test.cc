@@ -36,7 +36,8 @@ std::string OverflowOf(ApiFamily family) {
 }
 
 TEST(Api, GoldenErrorEnvelopes) {
-  for (const Json& golden : testing::GoldenJson("api/errors/envelopes.json").as_array()) {
+  const Json file = testing::GoldenJson("api/errors/envelopes.json");
+  for (const Json& golden : file.as_array()) {
     ApiError error;
     error.status = static_cast<int>(golden.Find("status")->as_int());
     error.message = golden.Find("message")->as_string();

@@ -141,7 +141,8 @@ std::vector<AnswerPiece> LongAnswer() {
 }
 
 TEST(ChatApi, GoldenAnswers) {
-  for (const Json& golden : testing::GoldenJson("api/chat/answers.json").as_array()) {
+  const Json file = testing::GoldenJson("api/chat/answers.json");
+  for (const Json& golden : file.as_array()) {
     testing::ExpectGoldenAnswer(golden, ReadChatRequest, NewChatWriter);
   }
 }
@@ -376,9 +377,8 @@ TEST(ChatApi, AnySplitOfAnAnswerJoinsToTheSame) {
 
 TEST(ChatApi, AStreamReadsTheSameFromEveryByteSplit) {
   const ApiRequest stream = ReadChat(R"("stream": true)");
-  const std::string bytes =
-      testing::WriteAnswer(NewChatWriter(stream, GoldenIdsOfAnswer()).get(),
-                           testing::SplitPieces(LongAnswer(), 1), AnswerFinish::kToolCalls);
+  const std::string bytes = testing::WriteAnswer(NewChatWriter(stream, GoldenIdsOfAnswer()).get(),
+                                                 LongAnswer(), AnswerFinish::kToolCalls);
   SseReader whole;
   whole.Push(bytes);
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {

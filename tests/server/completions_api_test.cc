@@ -26,7 +26,8 @@ std::vector<std::string> PieceTexts(const Prompt& prompt) {
 }
 
 TEST(CompletionsApi, GoldenAnswers) {
-  for (const Json& golden : testing::GoldenJson("api/completions/answers.json").as_array()) {
+  const Json file = testing::GoldenJson("api/completions/answers.json");
+  for (const Json& golden : file.as_array()) {
     testing::ExpectGoldenAnswer(golden, ReadCompletionsRequest, NewCompletionsWriter);
   }
 }
