@@ -15,7 +15,7 @@ bool IsJsonBlank(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-unsigned HexDigit(char c) {
+unsigned EscapeDigit(char c) {
   if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
   if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
   if (c >= 'A' && c <= 'F') return static_cast<unsigned>(c - 'A' + 10);
@@ -90,7 +90,7 @@ void CustomInput::PushText(char c, std::string* text) {
 
 void CustomInput::PushUnicode(char c, std::string* text) {
   constexpr int kDigits = 4;
-  unit_ = unit_ * 16 + HexDigit(c);
+  unit_ = unit_ * 16 + EscapeDigit(c);
   if (++digits_ < kDigits) return;
   state_ = State::kText;
   const bool low = unit_ >= 0xDC00 && unit_ <= 0xDFFF;
