@@ -42,7 +42,12 @@ minke_library(engine
 minke_library(server
   SOURCES api.cc api_fields.cc chat_api.cc chat_writer.cc completions_api.cc openai_shapes.cc
     model_table.cc
+    http_server_reader.cc http_server_answer.cc http_server_connection.cc http_server.cc
   DEPS minke_core minke_text minke_engine)
+# Boost is all headers, and large ones: what includes it is never compiled together with more.
+target_link_libraries(minke_server PRIVATE $<BUILD_INTERFACE:Boost::headers>)
+set_source_files_properties(src/server/http_server_reader.cc src/server/http_server_connection.cc
+  src/server/http_server.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 minke_program(minke
   SOURCES cpu_check.cc main.cc flags.cc cache_flags.cc cache_command_flags.cc flag_checks.cc

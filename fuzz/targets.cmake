@@ -10,3 +10,5 @@ minke_fuzz(chat DEPS minke_text)
 minke_fuzz(output_parser DEPS minke_text)
 minke_fuzz(trace DEPS minke_simulator)
 minke_fuzz(block_store_recovery DEPS minke_prefix_cache)
+# Without the sockets.
+minke_fuzz(http_request SOURCES server/http_server_reader.cc DEPS minke_core)

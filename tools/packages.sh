@@ -3,7 +3,8 @@
 
 # To build the program.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libhwy-dev nlohmann-json3-dev libexpected-dev
-  libcli11-dev libfmt-dev libpcre2-dev libutf8proc-dev libssl-dev libsqlite3-dev libxxhash-dev)
+  libcli11-dev libfmt-dev libpcre2-dev libutf8proc-dev libssl-dev libsqlite3-dev libxxhash-dev
+  libboost1.81-dev)
 
 # To build and run every test on top of that.
 TEST_PACKAGES=(libgtest-dev libgmock-dev librapidcheck-dev clang-14 clang-tidy-14 clang-format-14
