@@ -92,14 +92,50 @@ Status ReadModelEntry(const Json& value, const std::string& place,
   return {};
 }
 
-// The members by which Codex sizes its history and chooses its tools (serving.md 4.1).
+// Codex puts this in the place of its own opening instructions once it has read a model's entry, so
+// it may not be empty (found with Codex 0.171).
+constexpr std::string_view kCodexInstructions =
+    "You are a coding agent. You work together with a user in a terminal, in the folder of their "
+    "project, by means of the tools that you are given.\n"
+    "\n"
+    "Finish the task before you end your turn: look at the files that matter, make the change, "
+    "check "
+    "it, and only then report. Ask the user when what they want cannot be found out and a wrong "
+    "guess "
+    "would cost work.\n"
+    "\n"
+    "- Read before you write. Search with rg or grep, and read the surroundings of what you "
+    "change.\n"
+    "- Files named AGENTS.md hold instructions for the folder they stand in and all below it. What "
+    "the user says in the conversation goes before them.\n"
+    "- Fix the cause, not the symptom. Change as little as the task needs, in the style of the "
+    "code "
+    "around it, and leave unrelated faults alone, but mention them.\n"
+    "- Other people's uncommitted changes are not yours: never revert them, and never run commands "
+    "that destroy work, such as git reset --hard, without being asked to.\n"
+    "- Run the tests, the build or the linter of the project after a change, first what is closest "
+    "to "
+    "it. Say honestly what you could not run and what fails.\n"
+    "- If a command is refused by the sandbox and you need it, ask for approval with a short "
+    "reason.\n"
+    "- Commit or create branches only when asked to.\n"
+    "\n"
+    "Before a group of tool calls say in a sentence what you are about to do. Your last message "
+    "says "
+    "what was done and where, with paths as file:line, briefly and without repeating the files' "
+    "contents.\n";
+
+// The members without which Codex takes no entry, found by leaving out each in turn, and those by
+// which it sizes its history (serving.md 4.1).
 Json CodexModel(const ModelEntry& entry, const ModelFacts& facts, int priority) {
   JsonArray levels;
   constexpr std::pair<const char*, const char*> kLevels[] = {
-      {"low", "Effort 50 of 100"}, {"high", "Effort 75 of 100"}, {"xhigh", "Effort 100 of 100"}};
+      {"low", "Effort 50 of 100"}, {"high", "Effort 75 of 100"}, {"max", "Effort 100 of 100"}};
   for (const auto& [effort, description] : kLevels) {
     levels.push_back(Json(JsonObject{{"effort", effort}, {"description", description}}));
   }
+  // How much of a tool's output Codex sends back.
+  constexpr int kToolOutputTokensMax = 10'000;
   return Json(JsonObject{
       {"slug", entry.id},
       {"display_name", entry.display_name},
@@ -110,8 +146,14 @@ Json CodexModel(const ModelEntry& entry, const ModelFacts& facts, int priority) 
       {"visibility", entry.listed ? "list" : "hide"},
       {"supported_in_api", true},
       {"priority", priority},
+      {"base_instructions", std::string(kCodexInstructions)},
       {"context_window", facts.context_tokens_max},
+      {"truncation_policy", Json(JsonObject{{"mode", "tokens"}, {"limit", kToolOutputTokensMax}})},
+      {"input_modalities", Json(JsonArray{Json("text")})},
+      {"support_verbosity", false},
+      {"supports_reasoning_summaries", false},
       {"supports_parallel_tool_calls", true},
+      {"experimental_supported_tools", Json(JsonArray())},
   });
 }
 

@@ -164,6 +164,13 @@ TEST(ModelTable, List) {
   const Json& codex = body.Find("models")->as_array().at(0);
   EXPECT_EQ(codex.Find("slug")->as_string(), "deepseek-flash");
   EXPECT_EQ(codex.Find("context_window")->as_int(), facts.context_tokens_max);
+  for (const JsonMember& member : golden.Find("codex_needs")->as_object()) {
+    const Json* found = codex.Find(member.first);
+    ASSERT_NE(found, nullptr) << member.first;
+    EXPECT_EQ(found->TypeName(), member.second.as_string()) << member.first;
+  }
+  // An empty text would take Codex's own instructions away and put nothing in their place.
+  EXPECT_NE(codex.Find("base_instructions")->as_string(), "");
   const ApiResult<Json> entry = ModelTable::Default().EntryBody("claude-opus-5", facts);
   ASSERT_TRUE(entry.has_value());
   EXPECT_EQ(CanonicalJson(*entry), CanonicalJson(golden.Find("data")->as_array()[0]));
