@@ -43,6 +43,8 @@ minke_library(server
   SOURCES api.cc api_fields.cc chat_api.cc chat_writer.cc completions_api.cc openai_shapes.cc
     model_table.cc
     http_server_reader.cc http_server_answer.cc http_server_connection.cc http_server.cc
+    agent_fields.cc tool_list.cc custom_input.cc responses_api.cc responses_input.cc
+    responses_tools.cc responses_writer.cc messages_api.cc messages_input.cc messages_writer.cc
   DEPS minke_core minke_text minke_engine)
 # Boost is all headers, and large ones: what includes it is never compiled together with more.
 target_link_libraries(minke_server PRIVATE $<BUILD_INTERFACE:Boost::headers>)
