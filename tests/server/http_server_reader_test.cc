@@ -152,7 +152,14 @@ std::string Chunked(const std::string& body) {
   return WithHeaders("Transfer-Encoding: chunked\r\n") + body;
 }
 
-TEST(HttpServerReader, RefusesWhatIsMalformed) {
+void ExpectRefused(const std::vector<RefusedRow>& rows) {
+  for (const RefusedRow& row : rows) {
+    EXPECT_EQ(Read(row.bytes), "refused " + std::to_string(row.status)) << row.bytes;
+    EXPECT_EQ(ReadByteByByte(row.bytes), Read(row.bytes)) << row.bytes;
+  }
+}
+
+TEST(HttpServerReader, RefusesMalformedRequestLines) {
   using std::string_literals::operator""s;
   const std::vector<RefusedRow> rows = {
       {"GET / HTTP/2.0\r\n\r\n", 505},
@@ -181,6 +188,12 @@ TEST(HttpServerReader, RefusesWhatIsMalformed) {
       {"GET /%7F HTTP/1.1\r\n\r\n", 400},
       {"GET /\x01 HTTP/1.1\r\n\r\n", 400},
       {"GET /\0 HTTP/1.1\r\n\r\n"s, 400},
+  };
+  ExpectRefused(rows);
+}
+
+TEST(HttpServerReader, RefusesMalformedHeaders) {
+  const std::vector<RefusedRow> rows = {
       {"GET / HTTP/1.1\nHost: a\n\n", 400},
       {"GET / HTTP/1.1\r\nHost: a\n\r\n", 400},
       {"GET / HTTP/1.1\r\nHost: a\rb\r\n\r\n", 400},
@@ -216,6 +229,13 @@ TEST(HttpServerReader, RefusesWhatIsMalformed) {
       {WithHeaders("Transfer-Encoding:\r\n"), 501},
       {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
       {WithHeaders("Expect: the unexpected\r\n"), 417},
+  };
+  ExpectRefused(rows);
+}
+
+TEST(HttpServerReader, RefusesMalformedChunks) {
+  using std::string_literals::operator""s;
+  const std::vector<RefusedRow> rows = {
       {Chunked("\r\n"), 400},
       {Chunked(";x\r\n"), 400},
       {Chunked("g\r\n"), 400},
@@ -236,10 +256,7 @@ TEST(HttpServerReader, RefusesWhatIsMalformed) {
       {Chunked("0\r\nA\0: b\r\n\r\n"s), 400},
       {Chunked("1;" + std::string(5000, 'x') + "\r\n"), 400},
   };
-  for (const RefusedRow& row : rows) {
-    EXPECT_EQ(Read(row.bytes), "refused " + std::to_string(row.status)) << row.bytes;
-    EXPECT_EQ(ReadByteByByte(row.bytes), Read(row.bytes)) << row.bytes;
-  }
+  ExpectRefused(rows);
 }
 
 TEST(HttpServerReader, HeaderBytesAtTheLimitAndAbove) {

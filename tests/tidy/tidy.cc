@@ -77,7 +77,7 @@ constexpr std::array<BannedRow, 16> kBannedBelowApps = {{
     {"random_device", false, "take a seed; only a program may choose one"},
 }};
 // Memory has owners (CONVENTIONS.md 16, 17).
-constexpr std::array<BannedRow, 8> kBannedMemory = {{
+constexpr std::array<BannedRow, 7> kBannedMemory = {{
     {"new", false, "use make_unique, a container or AlignedBytes"},
     {"delete", false, "use unique_ptr"},
     {"malloc", true, "use AlignedBytes"},
@@ -85,8 +85,9 @@ constexpr std::array<BannedRow, 8> kBannedMemory = {{
     {"realloc", true, "use a vector"},
     {"aligned_alloc", true, "use AlignedBytes"},
     {"free", true, "use unique_ptr with a deleter"},
-    {"shared_ptr", false, "name one owner"},
 }};
+// An answer of the server is made by one thread and sent by another: both hold it.
+constexpr BannedRow kBannedOutsideServer = {"shared_ptr", false, "name one owner"};
 // Missing on one of the two compilers, or against determinism (CONVENTIONS.md 4, 11, 12, 20).
 constexpr std::array<BannedRow, 10> kBannedEverywhere = {{
     {"std::format", false, "use fmt::format"},
@@ -342,6 +343,8 @@ void Checker::CheckBanned(size_t line, std::string_view code) {
     const std::string joined =
         (wrapped ? std::string(Trim(code_lines_[line - 2])) : std::string()) + std::string(code);
     CheckRows(line, joined, kBannedMemory);
+    if (!StartsWith(path_, "src/server/"))
+      CheckRows(line, joined, std::array{kBannedOutsideServer});
   }
   const bool may_print = StartsWith(path_, "src/apps/") || path_ == "src/core/result.cc";
   if (!may_print) CheckRows(line, code, kBannedBelowApps);

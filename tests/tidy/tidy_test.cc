@@ -136,6 +136,8 @@ const std::vector<Planted>& PlantedTexts() {
       {"src/apps/a.cc", "banned-call", "  void* p = malloc(3);\n", "  printf(\"fine here\");\n"},
       {"src/model/a.cc", "banned-call", "  std::shared_ptr<int> p;\n",
        "  std::unique_ptr<int> p;\n"},
+      {"src/server/a.cc", "banned-call", "  std::unique_ptr<int> p(new int);\n",
+       "  std::shared_ptr<int> p;\n"},
       {"tests/a.cc", "banned-call", "  std::format(\"x\");\n", "  fmt::format(\"x\");\n"},
       {"tests/a.cc", "banned-call", "  thread_local int x = 0;\n", "  int x = 0;\n"},
       {"tests/a.cc", "banned-call", "  std::async(F);\n", "  pool.Run(F);\n"},
