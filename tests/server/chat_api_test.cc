@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/server/chat_client.h"
 #include "tests/server/openai_support.h"
 #include "tests/support/golden.h"
 
@@ -13,8 +14,11 @@ namespace minke {
 namespace {
 
 using testing::CanonicalJson;
+using testing::ChatAnswer;
 using testing::GoldenIdsOfAnswer;
 using testing::MustParseJson;
+using testing::ReadChatBody;
+using testing::ReadChatStream;
 using testing::SseReader;
 
 constexpr std::string_view kUserHi = R"({"role": "user", "content": "hi"})";
@@ -42,82 +46,6 @@ std::string PromptText(const ApiRequest& request) {
   const Result<Prompt> prompt = EncodeChat(request.chat);
   CHECK(prompt.has_value(), prompt.error().message);
   return prompt->Text();
-}
-
-// What a client makes of an answer.
-struct ChatAnswer {
-  std::string reasoning;
-  std::string content;
-  std::vector<std::string> calls;  // id, name and arguments
-  std::string finish_reason;
-  Json usage;
-
-  bool operator==(const ChatAnswer& other) const {
-    return reasoning == other.reasoning && content == other.content && calls == other.calls &&
-           finish_reason == other.finish_reason &&
-           CanonicalJson(usage) == CanonicalJson(other.usage);
-  }
-};
-
-void AddText(const Json& object, std::string_view key, std::string* text) {
-  const Json* value = object.Find(key);
-  if (value != nullptr && !value->is_null()) *text += value->as_string();
-}
-
-void AddCall(const Json& entry, ChatAnswer* answer) {
-  const auto index = static_cast<size_t>(entry.Find("index")->as_int());
-  const Json& function = *entry.Find("function");
-  if (entry.Find("id") != nullptr) {
-    ASSERT_EQ(index, answer->calls.size());
-    EXPECT_EQ(entry.Find("type")->as_string(), "function");
-    answer->calls.push_back(entry.Find("id")->as_string() + " " +
-                            function.Find("name")->as_string() + " ");
-  } else {
-    ASSERT_LT(index, answer->calls.size());
-    EXPECT_EQ(function.Find("name"), nullptr);
-  }
-  AddText(function, "arguments", &answer->calls[index]);
-}
-
-// Reads a stream and checks the order of its chunks (1.5).
-ChatAnswer ReadStream(const std::vector<std::string>& events) {
-  ChatAnswer answer;
-  EXPECT_GE(events.size(), 3U);
-  EXPECT_EQ(events.back(), "[DONE]");
-  for (size_t i = 0; i + 1 < events.size(); ++i) {
-    const Json chunk = MustParseJson(events[i]);
-    EXPECT_EQ(chunk.Find("choices")->as_array().size(), 1U);
-    const Json& choice = chunk.Find("choices")->as_array()[0];
-    const Json& delta = *choice.Find("delta");
-    const bool last = i + 2 == events.size();
-    EXPECT_EQ(delta.Find("role") != nullptr, i == 0);
-    EXPECT_EQ(choice.Find("finish_reason")->is_null(), !last);
-    const Json* usage = chunk.Find("usage");
-    EXPECT_EQ(usage != nullptr && !usage->is_null(), last);
-    AddText(choice, "finish_reason", &answer.finish_reason);
-    AddText(delta, "content", &answer.content);
-    AddText(delta, "reasoning_content", &answer.reasoning);
-    if (const Json* calls = delta.Find("tool_calls")) {
-      for (const Json& call : calls->as_array()) AddCall(call, &answer);
-    }
-    if (last && usage != nullptr) answer.usage = *usage;
-  }
-  return answer;
-}
-
-ChatAnswer ReadBody(const std::string& body) {
-  const Json value = MustParseJson(body);
-  const Json& choice = value.Find("choices")->as_array()[0];
-  const Json& message = *choice.Find("message");
-  ChatAnswer answer;
-  AddText(choice, "finish_reason", &answer.finish_reason);
-  AddText(message, "content", &answer.content);
-  AddText(message, "reasoning_content", &answer.reasoning);
-  if (const Json* calls = message.Find("tool_calls")) {
-    for (const Json& call : calls->as_array()) AddCall(call, &answer);
-  }
-  answer.usage = *value.Find("usage");
-  return answer;
 }
 
 std::vector<AnswerPiece> LongAnswer() {
@@ -358,7 +286,7 @@ TEST(ChatApi, AnySplitOfAnAnswerJoinsToTheSame) {
   const std::vector<AnswerPiece> pieces = LongAnswer();
   const ApiRequest whole = ReadChat("");
   const ApiRequest stream = ReadChat(R"("stream": true)");
-  const ChatAnswer expected = ReadBody(testing::WriteAnswer(
+  const ChatAnswer expected = ReadChatBody(testing::WriteAnswer(
       NewChatWriter(whole, GoldenIdsOfAnswer()).get(), pieces, AnswerFinish::kToolCalls));
   EXPECT_EQ(expected.calls.size(), 2U);
   EXPECT_EQ(expected.content, pieces[1].text);
@@ -368,9 +296,9 @@ TEST(ChatApi, AnySplitOfAnAnswerJoinsToTheSame) {
     SseReader reader;
     reader.Push(testing::WriteAnswer(NewChatWriter(stream, GoldenIdsOfAnswer()).get(), split,
                                      AnswerFinish::kToolCalls));
-    EXPECT_TRUE(ReadStream(reader.events()) == expected) << seed;
-    EXPECT_TRUE(ReadBody(testing::WriteAnswer(NewChatWriter(whole, GoldenIdsOfAnswer()).get(),
-                                              split, AnswerFinish::kToolCalls)) == expected)
+    EXPECT_TRUE(ReadChatStream(reader.events()) == expected) << seed;
+    EXPECT_TRUE(ReadChatBody(testing::WriteAnswer(NewChatWriter(whole, GoldenIdsOfAnswer()).get(),
+                                                  split, AnswerFinish::kToolCalls)) == expected)
         << seed;
   }
 }
@@ -405,7 +333,7 @@ TEST(ChatApi, KeepAlivesChangeNothing) {
     SseReader reader;
     reader.Push(bytes);
     EXPECT_EQ(reader.comments().size(), comments ? LongAnswer().size() + 1 : 0);
-    const ChatAnswer answer = ReadStream(reader.events());
+    const ChatAnswer answer = ReadChatStream(reader.events());
     EXPECT_EQ(answer.content, LongAnswer()[1].text);
     EXPECT_EQ(answer.finish_reason, "tool_calls");
   }
