@@ -13,7 +13,8 @@ minke_library(checkpoint
 minke_library(text
   SOURCES utf8.cc tokenizer_splitter.cc tokenizer_bpe.cc tokenizer_file.cc tokenizer.cc
     compressed_vocabulary.cc request_fields.cc chat_tools.cc chat_request.cc prompt_writer.cc
-    chat_encoding.cc output_parser.cc
+    chat_encoding.cc output_parser.cc answer_tools.cc answer_markup.cc answer_filters.cc
+    answer_call.cc answer_parser.cc replay_turn.cc replay_map.cc replay_file.cc
   DEPS minke_core PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 minke_library(recall
   SOURCES words.cc facts.cc filler.cc recall_case.cc scoring.cc

@@ -8,6 +8,8 @@ minke_fuzz(config SOURCES model/config.cc model/weights.cc DEPS minke_checkpoint
 minke_fuzz(tokenizer DEPS minke_text)
 minke_fuzz(chat DEPS minke_text)
 minke_fuzz(output_parser DEPS minke_text)
+minke_fuzz(answer_parser DEPS minke_text)
+minke_fuzz(replay_map DEPS minke_text)
 minke_fuzz(trace DEPS minke_simulator)
 minke_fuzz(block_store_recovery DEPS minke_prefix_cache)
 # Without the sockets.

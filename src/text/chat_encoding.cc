@@ -303,7 +303,24 @@ class ChatEncoder {
     // The answer to a task follows the task's token at once, without reasoning.
     const bool answers_task = index > 0 && !turns_[index - 1].task.empty();
     const bool keeps = !drops_reasoning_ || !last_user_.has_value() || index > *last_user_;
-    if (thinking() && !answers_task && keeps) {
+    const bool reasons = thinking() && !answers_task && keeps;
+    const bool after_header = index > 0 && !answers_task &&
+                              (turns_[index - 1].role == Role::kUser || IsMidSystem(index - 1));
+    if (after_header && !turn.wo_eos && !message.exact_ids.empty() &&
+        message.exact_thinking == reasons) {
+      PromptWriter before = std::exchange(writer_, PromptWriter());
+      RenderAnswer(message, reasons);
+      const std::string text = writer_.Take().Text();
+      writer_ = std::move(before);
+      writer_.Exact(text, message.exact_ids);
+    } else {
+      RenderAnswer(message, reasons);
+    }
+    if (!turn.wo_eos) writer_.Control(kEosToken);
+  }
+
+  void RenderAnswer(const ChatMessage& message, bool reasons) {
+    if (reasons) {
       writer_.Assistant(message.reasoning_content.value_or(""));
       writer_.Control(kThinkEndToken);
     }
@@ -316,7 +333,6 @@ class ChatEncoder {
       }
       writer_.Template(kCallsClose);
     }
-    if (!turn.wo_eos) writer_.Control(kEosToken);
   }
 
   void RenderToolCall(const ToolCall& call) {
@@ -369,6 +385,20 @@ class ChatEncoder {
   PromptWriter writer_;
 };
 
+Status AppendExactIds(const std::vector<int32_t>& exact, const Tokenizer& tokenizer,
+                      std::vector<int32_t>* ids) {
+  for (const int32_t id : exact) {
+    if (id < 0 || id >= tokenizer.vocab_size()) {
+      return Fail(
+          fmt::format("A turn that was kept as it was written has the token {}, which this "
+                      "tokenizer does not have.",
+                      id));
+    }
+    ids->push_back(id);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string Prompt::Text() const {
@@ -403,6 +433,11 @@ Result<std::vector<int32_t>> PromptIds(const Prompt& prompt, const Tokenizer& to
     using Kind = PromptPiece::Kind;
     if (piece.kind == Kind::kTemplate || piece.kind == Kind::kPlain) {
       text += piece.text;
+      continue;
+    }
+    if (piece.kind == Kind::kExact) {
+      encode_text();
+      TRY_STATUS(AppendExactIds(piece.ids, tokenizer, &ids));
       continue;
     }
     const std::optional<int32_t> id = tokenizer.ControlToken(piece.text);

@@ -46,8 +46,15 @@ struct ChatMessage {
   // system: function objects as they are shown to the model, names with their namespace.
   std::vector<Json> tools;
   std::optional<Json> response_format;  // system: the schema shown to the model
-  std::string task;                     // "", or one of the internal tasks (serving.md 2.2)
-  bool wo_eos = false;                  // assistant: left open, for the model to continue it
+  // assistant: what the client's message says the answer was: the id of the response or message, or
+  // the signature of its thinking. May be empty.
+  std::string turn_id;
+  // assistant: what the model wrote for this turn, from ReplayMap::Apply(). Takes the place of the
+  // rendered turn where the header before it is the one it was written after.
+  std::vector<int32_t> exact_ids;
+  bool exact_thinking = false;  // that header opened the reasoning
+  std::string task;             // "", or one of the internal tasks (serving.md 2.2)
+  bool wo_eos = false;          // assistant: left open, for the model to continue it
 };
 
 struct ToolChoice {
@@ -106,9 +113,11 @@ struct PromptPiece {
     kPlain,      // text from outside
     kGrounding,  // a grounding mark in an assistant's text: a token where the vocabulary has it
     kImage,      // one image placeholder
+    kExact,      // a turn as the model wrote it: `ids`; `text` is how it would be rendered
   };
   Kind kind = Kind::kPlain;
   std::string text;
+  std::vector<int32_t> ids = {};  // kExact
 
   bool operator==(const PromptPiece&) const = default;
 };
@@ -125,7 +134,7 @@ Result<Prompt> EncodeChat(const ChatRequest& request);
 
 // The ids of a prompt: control tokens by their id, and each stretch of text between them as one
 // plain BPE input, however many pieces it was made of. An image is its one placeholder token here.
-// An error if the vocabulary lacks a control token of the format.
+// An error if the vocabulary lacks a control token of the format, or an id of a kExact piece.
 Result<std::vector<int32_t>> PromptIds(const Prompt& prompt, const Tokenizer& tokenizer);
 
 // A text with <image>PATH</image> tags as content blocks: text and {"type": "image_url", ...}

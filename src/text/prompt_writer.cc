@@ -44,7 +44,7 @@ void PromptWriter::Add(PromptPiece::Kind kind, std::string_view text) {
     pieces.back().text += text;
     return;
   }
-  pieces.push_back({kind, std::string(text)});
+  pieces.push_back({kind, std::string(text), {}});
 }
 
 void PromptWriter::Control(std::string_view token) {
@@ -72,6 +72,11 @@ void PromptWriter::Assistant(std::string_view text) {
 void PromptWriter::Image(Json source) {
   prompt_.images.push_back(std::move(source));
   Add(PromptPiece::Kind::kImage, kImageToken);
+}
+
+void PromptWriter::Exact(std::string_view text, const std::vector<int32_t>& ids) {
+  text_bytes_ += text.size();
+  prompt_.pieces.push_back({PromptPiece::Kind::kExact, std::string(text), ids});
 }
 
 }  // namespace minke

@@ -17,6 +17,8 @@ class PromptWriter {
   // Text that the model wrote: its grounding marks are pieces of their own.
   void Assistant(std::string_view text);
   void Image(Json source);
+  // A turn by its ids; `text` is what would have been written for it.
+  void Exact(std::string_view text, const std::vector<int32_t>& ids);
 
   size_t text_bytes() const { return text_bytes_; }
   Prompt Take() { return std::move(prompt_); }

@@ -111,26 +111,14 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids) const {
 
 std::string StreamingDetokenizer::Push(int32_t id) {
   if (control_ == ControlText::kSkip && tokenizer_->IsControl(id)) return Flush();
-  waiting_ += tokenizer_->TokenBytes(id);
   std::string text;
-  std::string_view rest = waiting_;
-  while (!rest.empty()) {
-    const size_t valid = ValidUtf8Prefix(rest);
-    text += rest.substr(0, valid);
-    rest.remove_prefix(valid);
-    if (rest.empty()) break;
-    const Utf8Step step = ReadUtf8(rest);
-    if (step.kind == Utf8Step::Kind::kIncomplete) break;
-    text += kReplacementCharacter;
-    rest.remove_prefix(static_cast<size_t>(step.bytes));
-  }
-  waiting_ = std::string(rest);
+  bytes_.Push(tokenizer_->TokenBytes(id), &text);
   return text;
 }
 
 std::string StreamingDetokenizer::Flush() {
-  std::string text = LossyUtf8(waiting_);
-  waiting_.clear();
+  std::string text;
+  bytes_.Flush(&text);
   return text;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "text/utf8.h"
 
 namespace minke {
 
@@ -84,7 +85,7 @@ class StreamingDetokenizer {
  private:
   const Tokenizer* tokenizer_;
   ControlText control_;
-  std::string waiting_;  // at most 3 bytes, the beginning of a character
+  Utf8Stream bytes_;
 };
 
 }  // namespace minke

@@ -95,4 +95,28 @@ std::string LossyUtf8(std::string_view bytes) {
   return text;
 }
 
+void Utf8Stream::Push(std::string_view bytes, std::string* text) {
+  std::string joined;
+  if (!waiting_.empty()) {
+    joined = waiting_ + std::string(bytes);
+    bytes = joined;
+  }
+  while (!bytes.empty()) {
+    const size_t valid = ValidUtf8Prefix(bytes);
+    *text += bytes.substr(0, valid);
+    bytes.remove_prefix(valid);
+    if (bytes.empty()) break;
+    const Utf8Step step = ReadUtf8(bytes);
+    if (step.kind == Utf8Step::Kind::kIncomplete) break;
+    *text += kReplacementCharacter;
+    bytes.remove_prefix(static_cast<size_t>(step.bytes));
+  }
+  waiting_ = std::string(bytes);
+}
+
+void Utf8Stream::Flush(std::string* text) {
+  *text += LossyUtf8(waiting_);
+  waiting_.clear();
+}
+
 }  // namespace minke

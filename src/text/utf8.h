@@ -33,4 +33,16 @@ void AppendUtf8(uint32_t code_point, std::string* text);
 // `bytes` with every invalid or incomplete sequence replaced by U+FFFD.
 std::string LossyUtf8(std::string_view bytes);
 
+// LossyUtf8() of bytes that come in parts: what could still become a character waits.
+class Utf8Stream {
+ public:
+  // Appends what is decided.
+  void Push(std::string_view bytes, std::string* text);
+  // Appends U+FFFD for what was waiting, as LossyUtf8() would; afterwards the object is as new.
+  void Flush(std::string* text);
+
+ private:
+  std::string waiting_;  // at most 3 bytes, the beginning of a character
+};
+
 }  // namespace minke
