@@ -69,7 +69,8 @@ struct HttpServer::Impl {
   Status Listen();
   void Run();
   void Accept();
-  void OnAccepted(const NetError& error, HttpLoop& loop, net::ip::tcp::socket socket);
+  void AcceptLater();
+  bool OnAccepted(const NetError& error, HttpLoop& loop, net::ip::tcp::socket socket);
   void CloseListener();
 
   HttpShared shared;
@@ -127,25 +128,33 @@ void HttpServer::Impl::Accept() {
   next_loop = (next_loop + 1) % loops.size();
   acceptor->async_accept(loop.io,
                          [this, &loop](const NetError& error, net::ip::tcp::socket socket) {
-                           OnAccepted(error, loop, std::move(socket));
+                           bool again = false;
+                           try {
+                             again = OnAccepted(error, loop, std::move(socket));
+                           } catch (const std::exception&) {
+                             // Memory for this connection did not suffice; there will be others.
+                           }
+                           return again ? Accept() : AcceptLater();
                          });
 }
 
-void HttpServer::Impl::OnAccepted(const NetError& error, HttpLoop& loop,
-                                  net::ip::tcp::socket socket) {
+// Without a pause a system that is out of descriptors would keep this thread busy with that.
+void HttpServer::Impl::AcceptLater() {
   if (!acceptor->is_open()) return;
+  accept_pause->expires_after(kAcceptPause);
+  accept_pause->async_wait([this](const NetError&) { Accept(); });
+}
+
+// Returns whether the system has what another connection needs.
+bool HttpServer::Impl::OnAccepted(const NetError& error, HttpLoop& loop,
+                                  net::ip::tcp::socket socket) {
+  if (!acceptor->is_open()) return false;
   const bool full = shared.connections >= shared.options.connections_max;
   const bool exhausted = error && error != net::error::connection_aborted;
   std::shared_ptr<HttpConnection> evicted;
   if (full || exhausted) evicted = shared.waiting.Longest();
   if (evicted) evicted->EvictSoon();
-  if (exhausted) {
-    // Without a pause a system that is out of descriptors would keep this thread busy with that.
-    accept_pause->expires_after(kAcceptPause);
-    accept_pause->async_wait([this](const NetError&) { Accept(); });
-    return;
-  }
-  if (error) return Accept();
+  if (error) return !exhausted;
   ++shared.connections_total;
   if (full && !evicted) {
     ++shared.refused_total;
@@ -155,11 +164,11 @@ void HttpServer::Impl::OnAccepted(const NetError& error, HttpLoop& loop,
         HttpRefusalAnswer(shared.options, {503, "The server has too many connections."}, "");
     socket.write_some(net::buffer(answer), ignored);
   } else {
-    ++shared.connections;
     auto connection = std::make_shared<HttpConnection>(shared, loop, std::move(socket));
+    ++shared.connections;
     net::post(loop.io, [connection] { connection->Begin(); });
   }
-  Accept();
+  return true;
 }
 
 void HttpServer::Impl::CloseListener() {

@@ -30,8 +30,8 @@ struct HttpOptions {
   double body_seconds_max = 60;    // without a byte
   double idle_seconds_max = 60;    // before the first request and between requests
   double write_seconds_max = 60;   // without a byte taken by the client
-  // A body, or the rest of a complete answer, that takes longer than body_seconds_max or
-  // write_seconds_max and comes or goes at less than this is given up.
+  // A body, or what there is to send of an answer, that takes longer than body_seconds_max or
+  // write_seconds_max and moves slower than this is given up.
   int64_t bytes_per_second_min = 8 << 10;
   // Of one stream; a client that falls further behind is dropped.
   int64_t unsent_bytes_max = int64_t{16} << 20;

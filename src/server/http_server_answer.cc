@@ -242,12 +242,13 @@ void HttpAnswer::Abandon() {
   Respond(500, {{"Content-Type", "text/plain"}}, "The server gave no answer to this request.\n");
 }
 
-HttpAnswer::Output HttpAnswer::Take() {
+HttpAnswer::Output HttpAnswer::Take(bool has_room) {
   const std::lock_guard<std::mutex> lock(mutex_);
   woken_ = false;
   Output output;
-  output.bytes.swap(bytes_);
-  output.complete = stage_ == Stage::kComplete;
+  if (has_room) output.bytes.swap(bytes_);
+  output.more = !bytes_.empty();
+  output.complete = stage_ == Stage::kComplete && !output.more;
   output.keep_alive = keep_alive_;
   output.broken = stage_ == Stage::kAbandoned || gone_;
   return output;

@@ -50,11 +50,13 @@ class HttpAnswer {
 
   struct Output {
     std::string bytes;
+    bool more = false;        // bytes were left here
     bool complete = false;    // nothing follows
     bool keep_alive = false;  // of a complete answer
     bool broken = false;      // cut the connection: abandoned half-way, or too far behind
   };
-  Output Take();
+  // has_room: what was taken before is sent; otherwise the bytes stay here and are counted here.
+  Output Take(bool has_room);
   void Written(size_t bytes);
   bool complete() const;
   struct Ending {

@@ -257,7 +257,6 @@ void HttpConnection::Dispatch() {
   ClearDeadline();
   stage_ = Stage::kAnswer;
   answer_complete_ = false;
-  answer_end_latest_ = Clock::time_point::max();
   ++shared_.requests_total;
   const HttpAnswerForm form = {.head_only = reader_.request().method == "HEAD",
                                .http_1_1 = reader_.http_1_1(),
@@ -287,22 +286,8 @@ void HttpConnection::OnWake() {
 
 // Sends what there is to send, as far as the client takes it.
 void HttpConnection::Pump() {
-  if (stage_ == Stage::kAnswer && !answer_complete_) {
-    HttpAnswer::Output output = answer_->Take();
-    if (output.broken) return Close();
-    if (out_.empty()) {
-      out_ = std::move(output.bytes);
-    } else {
-      out_ += output.bytes;
-    }
-    answer_complete_ = output.complete;
-    answer_keep_alive_ = output.keep_alive;
-    if (answer_complete_) {
-      answer_end_latest_ = Clock::now() + SlowestTime(shared_.options.write_seconds_max,
-                                                      static_cast<int64_t>(out_.size()));
-    }
-  }
-  if (writing_) return;
+  if (stage_ == Stage::kAnswer && !answer_complete_) TakeOutput();
+  if (writing_ || stage_ == Stage::kClosed) return;
   if (out_sent_ < out_.size()) {
     AsioError error;
     const size_t count = std::min(out_.size() - out_sent_, kWriteBytesMax);
@@ -314,13 +299,28 @@ void HttpConnection::Pump() {
     if (out_sent_ < out_.size()) {
       // A body that is being received has a deadline of its own.
       if (stage_ != Stage::kBody && (sent > 0 || deadline_ == Clock::time_point::max())) {
-        SetDeadline(std::min(Clock::now() + Seconds(shared_.options.write_seconds_max),
-                             answer_end_latest_));
+        SetDeadline(
+            std::min(Clock::now() + Seconds(shared_.options.write_seconds_max), out_end_latest_));
       }
       return WaitWrite();
     }
   }
   OnWritten();
+}
+
+// New bytes are taken only when the old ones are sent: what waits longer is limited by the answer.
+void HttpConnection::TakeOutput() {
+  const bool has_room = out_sent_ == out_.size();
+  HttpAnswer::Output output = answer_->Take(has_room);
+  if (output.broken) return Close();
+  answer_more_ = output.more;
+  answer_complete_ = output.complete;
+  answer_keep_alive_ = output.keep_alive;
+  if (!has_room) return;
+  out_ = std::move(output.bytes);
+  out_sent_ = 0;
+  out_end_latest_ = Clock::now() + SlowestTime(shared_.options.write_seconds_max,
+                                               static_cast<int64_t>(out_.size()));
 }
 
 void HttpConnection::OnWritten() {
@@ -330,7 +330,8 @@ void HttpConnection::OnWritten() {
   if (stage_ == Stage::kRefuse) return Linger();
   if (stage_ != Stage::kAnswer) return;
   ClearDeadline();
-  if (answer_complete_) FinishAnswer();
+  if (answer_complete_) return FinishAnswer();
+  if (answer_more_) WaitWrite();
 }
 
 void HttpConnection::FinishAnswer() {
@@ -356,7 +357,7 @@ void HttpConnection::Refuse(HttpRefusal refusal) {
                             reader_.head_done() ? reader_.request().path : std::string_view());
   reader_ = HttpRequestReader(ReadLimits(shared_.options));
   stage_ = Stage::kRefuse;
-  answer_end_latest_ = Clock::time_point::max();
+  out_end_latest_ = Clock::time_point::max();
   SetDeadline(shared_.options.write_seconds_max);
   Pump();
 }

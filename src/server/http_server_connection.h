@@ -118,6 +118,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Dispatch();
   void OnWake();
   void Pump();
+  void TakeOutput();
   void OnWritten();
   void FinishAnswer();
   void NextRequest();
@@ -150,8 +151,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string ahead_;  // bytes of requests after the one that is being answered
   int64_t counted_body_bytes_ = 0;
   Clock::time_point body_start_;
-  Clock::time_point answer_end_latest_ = Clock::time_point::max();
+  Clock::time_point out_end_latest_ = Clock::time_point::max();
   std::shared_ptr<HttpAnswer> answer_;
+  bool answer_more_ = false;  // it has bytes that are not yet in out_
   bool answer_complete_ = false;
   bool answer_keep_alive_ = false;
   std::string out_;  // being sent

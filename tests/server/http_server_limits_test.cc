@@ -293,6 +293,30 @@ TEST(HttpLimits, UnsentBytesAreNotAllBytes) {
   EXPECT_EQ(client.ReadUntil("0\r\n\r\n"), "0\r\n\r\n");
 }
 
+// A client that is always a little behind gets everything, in order, and the end of it.
+TEST(HttpServer, AClientThatIsAlwaysBehindMissesNothing) {
+  Inbox inbox;
+  const auto server = StartServer(AnyPort(), inbox.handler());
+  RawClient client(server->port(), "127.0.0.1", 4096);
+  client.Send(GetRequest("/"));
+  const auto exchange = inbox.Next();
+  ASSERT_TRUE(exchange);
+  exchange->Start(200, {});
+  std::string expected;
+  for (int i = 0; i < 3000; ++i) {
+    const std::string piece =
+        std::to_string(i) + std::string(4000, static_cast<char>('a' + i % 26));
+    exchange->Send(piece);
+    expected += piece;
+    if (i % 100 == 0) std::this_thread::sleep_for(milliseconds(1));
+  }
+  exchange->Close();
+  const RawAnswer answer = client.ReadAnswer();
+  EXPECT_TRUE(answer.complete);
+  EXPECT_TRUE(answer.body == expected);
+  EXPECT_EQ(client.Ask("x\r\n\r\n").status, 400);
+}
+
 TEST(HttpLimits, ConnectionsPastTheLimitReplaceTheLongestWaiting) {
   HttpOptions options = AnyPort();
   options.connections_max = 3;
