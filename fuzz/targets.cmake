@@ -12,5 +12,8 @@ minke_fuzz(answer_parser DEPS minke_text)
 minke_fuzz(replay_map DEPS minke_text)
 minke_fuzz(trace DEPS minke_simulator)
 minke_fuzz(block_store_recovery DEPS minke_prefix_cache)
+# Without the rest of minke_server and the engine below it.
+minke_fuzz(server_files SOURCES server/prices.cc server/utc_day.cc server/api_keys.cc
+  DEPS minke_core PkgConfig::CRYPTO)
 # Without the sockets.
 minke_fuzz(http_request SOURCES server/http_server_reader.cc DEPS minke_core)

@@ -10,6 +10,7 @@
 
 #include "apps/cache_command.h"
 #include "apps/commands.h"
+#include "apps/cost_command.h"
 #include "apps/eval_command.h"
 #include "apps/flag_checks.h"
 
@@ -339,6 +340,7 @@ struct AllFlags {
   LogitsFlags logits;
   SimulateFlags simulate;
   EvalFlags eval;
+  CostFlags cost;
   CacheCommandFlags cache;
   ExplainFlags explain;
 };
@@ -353,6 +355,7 @@ int Dispatch(const CLI::App& app, const AllFlags& flags) {
   if (app.got_subcommand("tokenize")) return RunTokenize(flags.tokenize);
   if (app.got_subcommand("inspect")) return RunInspect(flags.inspect);
   if (app.got_subcommand("simulate")) return RunSimulate(flags.simulate);
+  if (app.got_subcommand("cost")) return RunCost(flags.cost);
   if (app.got_subcommand("eval")) {
     const bool recall = app.get_subcommand("eval")->got_subcommand("recall");
     return recall ? RunEvalRecall(flags.eval.recall) : RunEvalPerplexity(flags.eval.perplexity);
@@ -412,6 +415,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddLogits(app, &flags.logits);
   AddSimulate(app, &flags.simulate);
   AddEval(app, &flags.eval);
+  AddCost(app, &flags.cost);
   AddExplain(*AddCache(app, &flags.cache), &flags.explain);
   if (argc <= 1) {
     std::cout << app.help();
