@@ -14,8 +14,9 @@ namespace minke {
 namespace {
 
 constexpr uint32_t kOthersMayWrite = 0022;
-constexpr std::array<std::string_view, 5> kOwnFiles = {
-    kIndexName, "index.sqlite-wal", "index.sqlite-shm", "index.sqlite-journal", kLockName};
+constexpr std::string_view kLogName = "index.sqlite-wal";
+constexpr std::array<std::string_view, 5> kOwnFiles = {kIndexName, kLogName, "index.sqlite-shm",
+                                                       "index.sqlite-journal", kLockName};
 
 bool IsOwnFile(std::string_view name) {
   for (const std::string_view own : kOwnFiles) {
@@ -156,6 +157,11 @@ Result<int64_t> IndexDiskBytes(StorageSystem& system, const std::string& directo
     if (status) bytes += status->disk_bytes;
   }
   return bytes;
+}
+
+Result<int64_t> LogDiskBytes(StorageSystem& system, const std::string& directory) {
+  const auto status = TRY(system.Inspect(JoinPath(directory, std::string(kLogName))));
+  return status ? status->disk_bytes : 0;
 }
 
 }  // namespace minke

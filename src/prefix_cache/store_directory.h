@@ -33,5 +33,7 @@ Result<StoreListing> ListStoreDirectory(StorageSystem& system, const std::string
 Status DiscardIndex(StorageSystem& system, const std::string& directory);
 // Disk blocks of the index, its log and the lock.
 Result<int64_t> IndexDiskBytes(StorageSystem& system, const std::string& directory);
+// Of them, those of the log, which a checkpoint frees.
+Result<int64_t> LogDiskBytes(StorageSystem& system, const std::string& directory);
 
 }  // namespace minke

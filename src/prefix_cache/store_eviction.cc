@@ -42,11 +42,17 @@ Result<bool> StoreWriter::MakeRoom(int64_t bytes, int64_t records, int64_t snaps
       snapshot_payload_bytes_ + snapshot_bytes > options_.snapshot_budget_bytes) {
     return false;
   }
+  bool emptied = false;  // the index's log, since records went last
   while (true) {
     const int64_t over = TRY(DiskBytes()) + LogReserve() + bytes + records * kIndexBytesPerRecord -
                          options_.budget_bytes;
     if (over <= 0) return true;
-    if (TRY(Evict(over, false)) == 0) return false;
+    // The log takes disk too, more of it with every eviction, and goes without loss of a record.
+    const int64_t excess = emptied ? over : over - TRY(LogDiskBytes(system_, directory_));
+    const bool evicted = excess > 0 && TRY(Evict(excess, false)) > 0;
+    if (!evicted && emptied) return false;
+    if (!evicted) TRY_STATUS(index_->Checkpoint());
+    emptied = !evicted;
   }
 }
 
