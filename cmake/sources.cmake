@@ -38,7 +38,7 @@ minke_library(planner
   DEPS minke_core minke_model)
 minke_library(engine
   SOURCES chat_prompt.cc engine.cc session.cc resume.cc cache_tiers.cc fingerprint.cc generation.cc
-    model_loader.cc sampler.cc
+    model_loader.cc sampler.cc sequence.cc step.cc scheduler.cc service.cc service_steps.cc
   DEPS minke_core minke_model minke_text minke_prefix_cache)
 minke_library(server
   SOURCES api.cc api_fields.cc chat_api.cc chat_writer.cc completions_api.cc openai_shapes.cc

@@ -86,7 +86,7 @@ Status Engine::Impl::OpenCache() {
   return {};
 }
 
-bool Engine::Impl::MakeRoom(int64_t bytes, const Session::Impl* running) {
+bool Engine::Impl::MakeRoom(int64_t bytes) {
   const auto has_room = [&] {
     if (cache != nullptr) return cache->MakeRoom(bytes);
     const BlockPoolUsage usage = rows->usage();
@@ -95,7 +95,7 @@ bool Engine::Impl::MakeRoom(int64_t bytes, const Session::Impl* running) {
   if (bytes > info.cache_ram_bytes) return false;
   if (has_room()) return true;
   for (Session::Impl* session : sessions) {
-    if (session == running || session->state == nullptr) continue;
+    if (session->in_use || session->state == nullptr) continue;
     session->Drop();
     if (has_room()) return true;
   }

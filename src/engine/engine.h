@@ -80,6 +80,16 @@ inline constexpr size_t kStopStringsMax = 16;       // strings
 inline constexpr size_t kStopStringBytesMax = 512;  // bytes of one string
 inline constexpr int kLogprobsMax = 20;             // alternatives reported per token
 
+// What a step computes for one timeline, for a function that stands in for the model.
+struct ForwardSequence {
+  std::span<const int32_t> history;  // every token of the timeline, the new ones of the step last
+  int64_t new_tokens = 0;            // of them, at least one
+  std::span<float> logits;           // [vocab_size] to be written, of what follows; empty: unwanted
+};
+// Computes a step of several timelines in place of the model. An error is that of every answer in
+// the step.
+using ForwardFunction = std::function<Status(std::span<const ForwardSequence>)>;
+
 struct EngineOptions {
   std::string model_dir;  // config.json, tokenizer.json, *.safetensors
   int threads = 0;        // 0: one per processor this process may use
@@ -92,6 +102,9 @@ struct EngineOptions {
   int64_t prefill_chunk_tokens = kPrefillChunkTokensDefault;
   PrefillMode prefill = PrefillMode::kExact;
   CacheOptions cache;
+  // For tests and load tests: what computes logits in place of the model, as a function of the
+  // tokens alone. Everything else stays real, with rows of zeros. Its cache is one of its own.
+  ForwardFunction forward;
 };
 
 struct EngineInfo {
@@ -230,8 +243,11 @@ struct SessionMemory {
   int64_t constant_bytes = 0;  // windows, open groups and history
 };
 
+struct Prompt;  // text/chat_encoding.h
 class Engine;
 class Generation;  // one running Generate(), see generation.cc
+class Sequence;    // one answer as it grows, see sequence.h
+class Service;     // many answers at once, see service.h
 
 class Session {
  public:
@@ -248,6 +264,8 @@ class Session {
  private:
   friend class Engine;
   friend class Generation;
+  friend class Sequence;
+  friend class Service;
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
@@ -288,6 +306,11 @@ class Engine {
   Result<ChatPrompt> EncodeChat(std::string_view json, std::string_view what,
                                 const ChatOptions& options) const;
 
+  // The ids of a prompt that was encoded already (text/chat_encoding.h).
+  Result<std::vector<int32_t>> PromptIds(const Prompt& prompt) const;
+  // The bytes that a token stands for; see Tokenizer::TokenBytes().
+  std::string_view TokenBytes(int32_t id) const;
+
   int32_t eos_token() const;
   // The id of a control token by its text, e.g. "</think>".
   std::optional<int32_t> ControlToken(std::string_view text) const;
@@ -315,6 +338,8 @@ class Engine {
  private:
   friend class Session;
   friend class Generation;
+  friend class Sequence;
+  friend class Service;
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -50,6 +50,7 @@ Result<CacheKey> ModelFingerprint(const EngineOptions& options, const Model& mod
   hasher.Add("numerics", std::string_view(NumericModeName(options.numerics)));
   hasher.Add("prefill", std::string_view(PrefillModeName(options.prefill)));
   hasher.Add("reference artifacts", int64_t{options.reference_artifacts});
+  if (options.forward) hasher.Add("not the model", int64_t{1});
   return hasher.Finish();
 }
 

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/engine_impl.h"
 #include "engine/sampler.h"
+#include "engine/sequence.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -15,9 +16,6 @@ namespace minke {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Memory that is set aside for an answer at a time.
-constexpr int64_t kAnswerTokensReserved = 4096;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -46,103 +44,74 @@ Status CheckStopStrings(const std::vector<std::string>& stops) {
 class Generation {
  public:
   Generation(Engine::Impl& engine, Session::Impl& session, const GenerationOptions& options,
-             Sampler sampler)
+             Sequence& sequence)
       : engine_(engine),
         session_(session),
         options_(options),
-        sampler_(std::move(sampler)),
+        sequence_(sequence),
         detokenizer_(engine.loaded.tokenizer),
-        stops_(options.stop_strings) {}
+        stops_(options.stop_strings),
+        in_reasoning_(engine.think_start == sequence.history().back()) {}
 
-  Result<GenerationResult> Run(std::span<const int32_t> prompt);
+  Result<GenerationResult> Run();
 
  private:
-  Status CheckPrompt(std::span<const int32_t> prompt) const;
+  Status Answer();
   // False if the caller cancelled.
-  Result<bool> Prefill(std::span<const int32_t> prompt);
+  Result<bool> Prefill();
   Status Decode();
-  Status Answer(std::span<const int32_t> prompt);
-  Status Admit(int64_t total);
+  // Runs the next rows of the sequence alone.
+  Status RunRows(int64_t rows_max);
   // Draws a token, shows it, and says whether the answer goes on.
   Result<bool> Step();
+  // Why the answer ends after the token that was just shown, if it does.
+  std::optional<FinishReason> Ending(const DrawnToken& token);
   void Show(TokenEvent event, bool is_stop_token);
   void Emit(TokenEvent event, const std::string& text);
   void FlushText();
-  bool IsStopToken(int32_t id) const;
   bool Cancelled() const {
     return options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed);
   }
-  int64_t length() const { return static_cast<int64_t>(session_.tokens.size()); }
 
   Engine::Impl& engine_;
   Session::Impl& session_;
   const GenerationOptions& options_;
-  Sampler sampler_;
+  Sequence& sequence_;
   StreamingDetokenizer detokenizer_;
   StopMatcher stops_;
   bool in_reasoning_ = false;
   GenerationResult result_;
 };
 
-Status Generation::CheckPrompt(std::span<const int32_t> prompt) const {
-  if (prompt.empty()) return Fail("The prompt is empty; it needs at least one token.");
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] < 0 || prompt[i] >= engine_.info.vocab_size) {
-      return Fail(
-          fmt::format("Token {} of the prompt is id {}, but the vocabulary has ids 0 to {}.", i,
-                      prompt[i], engine_.info.vocab_size - 1));
-    }
+Status Generation::RunRows(int64_t rows_max) {
+  const StepRows rows = sequence_.NextRows(rows_max);
+  const int64_t vocab_size = engine_.info.vocab_size;
+  session_.logits.resize(rows.want_logits ? static_cast<size_t>(vocab_size) : 0);
+  const View<float> row(session_.logits.data(), rows.want_logits ? 1 : 0, vocab_size);
+  const Status status = engine_.RunStep({&rows, 1}, row);
+  if (!status) {
+    session_.logits.clear();
+    return status;
   }
-  const int64_t limit = engine_.info.context_tokens_max;
-  if (static_cast<int64_t>(prompt.size()) >= limit) {
-    return Fail(ErrorCode::kLimit,
-                fmt::format("The prompt has {} tokens, but the context holds {} and the answer "
-                            "needs room too; shorten the prompt or raise the context limit.",
-                            prompt.size(), limit));
-  }
+  sequence_.Advance(static_cast<int64_t>(rows.tokens.size()));
   return {};
 }
 
-// Memory for the prompt and for the answer, or for the first part of a long one. An answer without
-// a limit takes what there is.
-Status Generation::Admit(int64_t total) {
-  const bool unlimited = options_.max_tokens < 0;
-  const int64_t answer =
-      unlimited ? kAnswerTokensReserved : std::min(options_.max_tokens, kAnswerTokensReserved);
-  Status status = session_.Admit(std::min(total + answer, engine_.info.context_tokens_max));
-  if (status || !unlimited) return status;
-  return session_.Admit(total);
-}
-
-Result<bool> Generation::Prefill(std::span<const int32_t> prompt) {
-  const auto total = static_cast<int64_t>(prompt.size());
-  result_.cache = TRY(session_.Resume(prompt, TenantKey(options_.tenant)));
-  TRY_STATUS(Admit(total));
-  const std::vector<int64_t> cuts = engine_.SnapshotCuts(prompt, length(), session_.known_tokens);
-  const int64_t decoder_start =
-      DecoderStart(engine_.options.prefill, total, length(), engine_.window());
-  size_t cut = 0;
-  while (length() < total) {
+Result<bool> Generation::Prefill() {
+  while (sequence_.phase() == SequencePhase::kWaiting ||
+         sequence_.phase() == SequencePhase::kLoading) {
     if (Cancelled()) return false;
-    int64_t end = std::min(length() + engine_.options.prefill_chunk_tokens, total);
-    if (cut < cuts.size()) end = std::min(end, cuts[cut]);
-    const int64_t count = end - length();
-    TRY_STATUS(
-        session_.Append(prompt.subspan(static_cast<size_t>(length()), static_cast<size_t>(count)),
-                        end == total, std::clamp<int64_t>(decoder_start - length(), 0, count)));
-    if (cut < cuts.size() && end == cuts[cut]) {
-      session_.PublishSnapshot();
-      ++cut;
+    TRY_STATUS(sequence_.TakeUp(session_, /*alone=*/true, kDiskBlocksAtOnce));
+  }
+  result_.cache = sequence_.cache_use();
+  while (sequence_.phase() == SequencePhase::kPrefill) {
+    if (Cancelled()) return false;
+    TRY_STATUS(RunRows(engine_.options.prefill_chunk_tokens));
+    if (options_.prefill_progress) {
+      options_.prefill_progress(sequence_.read_tokens(), sequence_.prompt_tokens());
     }
-    if (options_.prefill_progress) options_.prefill_progress(length(), total);
   }
   return !Cancelled();
-}
-
-bool Generation::IsStopToken(int32_t id) const {
-  if (!options_.ignore_eos && id == engine_.loaded.model->config().eos_token_id) return true;
-  return std::find(options_.stop_tokens.begin(), options_.stop_tokens.end(), id) !=
-         options_.stop_tokens.end();
 }
 
 void Generation::Emit(TokenEvent event, const std::string& text) {
@@ -160,7 +129,7 @@ void Generation::FlushText() {
     text = stops_.Push(text);
     if (!stops_.matched()) text += stops_.Flush();
   }
-  if (!text.empty()) Emit({.position = length()}, text);
+  if (!text.empty()) Emit({.position = sequence_.read_tokens()}, text);
 }
 
 void Generation::Show(TokenEvent event, bool is_stop_token) {
@@ -180,44 +149,34 @@ void Generation::Show(TokenEvent event, bool is_stop_token) {
   }
 }
 
+std::optional<FinishReason> Generation::Ending(const DrawnToken& token) {
+  if (token.is_stop) return FinishReason::kStop;
+  if (stops_.matched()) return FinishReason::kStopString;
+  if (Cancelled()) return FinishReason::kCancelled;
+  const std::optional<FinishReason> ending = sequence_.Ending(token);
+  if (ending.has_value()) {
+    result_.context_full = !sequence_.has_max_tokens();
+    return ending;
+  }
+  if (sequence_.Grow()) return std::nullopt;
+  result_.context_full = true;
+  return FinishReason::kLength;
+}
+
 Result<bool> Generation::Step() {
   const std::span<const float> logits = session_.logits;
-  const int32_t id = TRY(sampler_.Sample(logits, length()));
-  sampler_.AddAnswer(id);
-  result_.ids.push_back(id);
-
-  TokenEvent event{.id = id, .position = length(), .logits = logits};
-  Logprobs logprobs;
-  if (options_.sampling.logprobs >= 0) {
-    logprobs = ComputeLogprobs(logits, id, options_.sampling.logprobs);
-    event.logprob = &logprobs.chosen;
-    event.alternatives = logprobs.best;
+  const DrawnToken token = TRY(sequence_.Draw(logits));
+  result_.ids.push_back(token.id);
+  TokenEvent event{.id = token.id, .position = token.position, .logits = logits};
+  if (token.logprobs.has_value()) {
+    event.logprob = &token.logprobs->chosen;
+    event.alternatives = token.logprobs->best;
   }
-  const bool is_stop_token = IsStopToken(id);
-  Show(event, is_stop_token);
-  if (is_stop_token) {
-    result_.finish_reason = FinishReason::kStop;
-    return false;
-  }
-  if (stops_.matched()) {
-    result_.finish_reason = FinishReason::kStopString;
-    result_.stop_string = stops_.match();
-    return false;
-  }
-  if (Cancelled()) {
-    result_.finish_reason = FinishReason::kCancelled;
-    return false;
-  }
-  const auto drawn = static_cast<int64_t>(result_.ids.size());
-  const int64_t context_room = engine_.info.context_tokens_max - length() - 1;
-  const bool enough = options_.max_tokens >= 0 && drawn >= options_.max_tokens;
-  const bool fits = length() < session_.state->room_tokens() ||
-                    engine_.rows->block_bytes() == kNoRowsBlockBytes ||
-                    session_.Admit(length() + kAnswerTokensReserved).has_value() ||
-                    session_.Admit(length() + 1).has_value();
-  if (!enough && context_room > 0 && fits) return true;
-  result_.finish_reason = FinishReason::kLength;
-  result_.context_full = !enough;
+  Show(event, token.is_stop);
+  const std::optional<FinishReason> ending = Ending(token);
+  if (!ending.has_value()) return true;
+  result_.finish_reason = *ending;
+  if (stops_.matched()) result_.stop_string = stops_.match();
   return false;
 }
 
@@ -227,18 +186,16 @@ Status Generation::Decode() {
     const bool goes_on = TRY(Step());
     if (result_.ids.size() == 1) first_drawn = Clock::now();
     if (!goes_on) break;
-    const int32_t id = result_.ids.back();
-    TRY_STATUS(session_.Append({&id, 1}, true));
-    if (length() % engine_.options.cache.snapshot_interval_tokens == 0) session_.PublishSnapshot();
+    TRY_STATUS(RunRows(1));
   }
   if (!stops_.matched()) FlushText();
   result_.decode_seconds = SecondsSince(first_drawn);
   return {};
 }
 
-Status Generation::Answer(std::span<const int32_t> prompt) {
+Status Generation::Answer() {
   const Clock::time_point start = Clock::now();
-  const bool whole = TRY(Prefill(prompt));
+  const bool whole = TRY(Prefill());
   result_.prefill_seconds = SecondsSince(start);
   if (!whole) {
     result_.finish_reason = FinishReason::kCancelled;
@@ -247,17 +204,10 @@ Status Generation::Answer(std::span<const int32_t> prompt) {
   return options_.max_tokens == 0 ? Status() : Decode();
 }
 
-Result<GenerationResult> Generation::Run(std::span<const int32_t> prompt) {
-  TRY_STATUS(CheckPrompt(prompt));
-  result_.prompt_tokens = static_cast<int64_t>(prompt.size());
-  in_reasoning_ = engine_.think_start == prompt.back();
-  sampler_.AddPrompt(prompt);
-  const Status status = Answer(prompt);
-  // Whatever was read is worth keeping, also after a stop or an error half way.
-  if (session_.state != nullptr) {
-    session_.state->ReleaseReservation();
-    session_.PublishSnapshot();
-  }
+Result<GenerationResult> Generation::Run() {
+  result_.prompt_tokens = sequence_.prompt_tokens();
+  const Status status = Answer();
+  sequence_.SetAside();
   if (!status) return tl::unexpected(status.error());
   if (in_reasoning_) result_.reasoning_tokens = static_cast<int64_t>(result_.ids.size());
   return std::move(result_);
@@ -280,20 +230,15 @@ const char* FinishReasonName(FinishReason reason) {
 Result<GenerationResult> Engine::Generate(Session& session, std::span<const int32_t> prompt,
                                           const GenerationOptions& options) const {
   CHECK(&session.impl_->engine == impl_.get(), "a session of another engine");
-  if (options.max_tokens < -1) {
-    return Fail(
-        fmt::format("max_tokens must be 0 or more (-1: as many as the context holds), "
-                    "found {}.",
-                    options.max_tokens));
-  }
   TRY_STATUS(CheckStopStrings(options.stop_strings));
-  if (options.tenant.size() > kTenantBytesMax) {
-    return Fail(ErrorCode::kLimit, fmt::format("A tenant's name may have {} bytes, found {}.",
-                                               kTenantBytesMax, options.tenant.size()));
-  }
-  Sampler sampler = TRY(Sampler::Create(options.sampling, impl_->info.vocab_size));
-  Generation generation(*impl_, *session.impl_, options, std::move(sampler));
-  return generation.Run(prompt);
+  SequenceOptions sequence_options{.sampling = options.sampling,
+                                   .max_tokens = options.max_tokens,
+                                   .ignore_eos = options.ignore_eos,
+                                   .stop_tokens = options.stop_tokens,
+                                   .tenant = options.tenant};
+  TRY_STATUS(Sequence::Check(*impl_, prompt, sequence_options));
+  Sequence sequence(*impl_, {prompt.begin(), prompt.end()}, std::move(sequence_options));
+  return Generation(*impl_, *session.impl_, options, sequence).Run();
 }
 
 }  // namespace minke

@@ -89,6 +89,10 @@ double CounterUniform(uint64_t seed, uint64_t position, uint32_t id) {
   return (static_cast<double>(word >> 12) + 0.5) * 0x1p-52;
 }
 
+Status Sampler::Check(const SamplingOptions& options, int64_t vocab_size) {
+  return CheckOptions(options, vocab_size);
+}
+
 Result<Sampler> Sampler::Create(const SamplingOptions& options, int64_t vocab_size) {
   CHECK(vocab_size > 0);
   TRY_STATUS(CheckOptions(options, vocab_size));

@@ -27,6 +27,7 @@ struct Candidate {
 class Sampler {
  public:
   // Errors name the option, its range and what was found.
+  static Status Check(const SamplingOptions& options, int64_t vocab_size);
   static Result<Sampler> Create(const SamplingOptions& options, int64_t vocab_size);
 
   // Tokens of the prompt count for the repetition penalty only.

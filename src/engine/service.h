@@ -2,12 +2,25 @@
 // the next token of every answer that is being written with chunks of the prompts that are being
 // read (continuous batching). What a request answers never depends on what else runs.
 //
+// Memory: a request is taken up when --kv-ram has room for its prompt and the next 4,096 tokens of
+// its answer. Where an answer cannot grow, the running request of the lowest priority, of those the
+// youngest, gives its memory back: its working state goes to the cache, and it waits again at its
+// old place. It goes on with the bits it would have had (in replay mode: as long as the cache keeps
+// that state). An answer ends for want of memory only where nothing else holds any.
+//
+// Between two steps the engine's thread also reads from disk what is cached of prompts, a bounded
+// part at a time, so that a long read delays the others by milliseconds and can be cancelled in its
+// midst.
+//
 // Thread safety: every member may be called from any thread. Sinks are called on the engine's
-// thread, one at a time, and must not block: a sink hands what it made to somebody else.
+// thread, one at a time, and must not block: a sink hands what it made to somebody else. The
+// exception is OnEnd() where a step hangs (stall_seconds_max): then it comes from another thread,
+// but never while the engine's thread is in a call to the same sink.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,12 +34,18 @@ inline constexpr int kPriorityMin = -100;
 inline constexpr int kPriorityMax = 100;
 
 struct ServiceOptions {
-  int64_t running_max = 64;        // requests that are read or written at the same time
-  int64_t queued_max = 1024;       // requests that wait; one more is refused (ErrorCode::kLimit)
-  int64_t step_rows_max = 256;     // prompt rows of one step, all requests together
+  int64_t running_max = 64;   // requests that are read or written at the same time
+  int64_t queued_max = 1024;  // requests that wait; one more is refused (ErrorCode::kLimit)
+  int64_t queued_tokens_max = int64_t{64} << 20;  // tokens of their prompts
+  int64_t step_rows_max = 256;     // prompt rows of one step, all requests together: a chunk. Takes
+                                   // the place of EngineOptions::prefill_chunk_tokens
   double queue_seconds_max = 600;  // a request that waited longer ends with an error; 0: no limit
-  double stall_seconds_max = 120;  // a running request without progress ends so; 0: no limit
+  // A step that takes longer ends every request with an error, and new ones are refused until it
+  // comes back; 0: no limit. The step itself cannot be ended.
+  double stall_seconds_max = 120;
 };
+inline constexpr int64_t kRunningMax = 1024;          // of ServiceOptions::running_max
+inline constexpr size_t kServiceStopTokensMax = 256;  // of ServiceRequest::stop_tokens
 
 struct ServiceRequest {
   std::vector<int32_t> prompt;
@@ -61,22 +80,24 @@ struct ServiceResult {
   int64_t prompt_tokens = 0;
   int64_t answer_tokens = 0;  // drawn, a stop token included
   CacheUse cache;
-  int64_t preemptions = 0;  // how often it had to give its memory back and come again
-  double queue_seconds = 0;
-  double prefill_seconds = 0;  // from the first chunk to the first token
+  int64_t preemptions = 0;     // how often it had to give its memory back and come again
+  double queue_seconds = 0;    // also while it waited to come again
+  double prefill_seconds = 0;  // from the end of the queue to the first token
   double decode_seconds = 0;   // from the first token to the last
 };
 
-// Where an answer goes. Kept alive by the service until OnEnd() has returned.
+// Where an answer goes. Belongs to the service, which drops it once OnEnd() has returned.
 class AnswerSink {
  public:
   virtual ~AnswerSink() = default;
-  // The request left the queue; what of its prompt is cached is known.
+  // The request left the queue; what of its prompt is cached is known. May come before Submit() has
+  // returned, as may all others.
   virtual void OnStart(const CacheUse& /*use*/) {}
-  virtual void OnPrefill(int64_t /*done*/, int64_t /*total*/) {}  // tokens of the prompt
+  virtual void OnPrefill(int64_t /*done*/, int64_t /*total*/) {}  // tokens of the prompt; rising
   virtual AnswerVerdict OnToken(const ServiceToken& token) = 0;
   // The last call, exactly one for each submitted request. Errors: kCancelled, kLimit (waited or
-  // ran too long, no memory), what the model says.
+  // ran too long, no memory, a step that hangs), what the model says. Nothing of the request is in
+  // memory any more but what the cache keeps.
   virtual void OnEnd(const Result<ServiceResult>& result) = 0;
 };
 
@@ -112,12 +133,16 @@ class Service {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  // For what needs no step: info(), Tokenize(), EncodeChat(), ControlToken(), ExplainCache().
+  // For what needs neither a step nor the cache: info(), Tokenize(), EncodeChat(), ControlToken()
+  // and their like. Everything about the cache only while nothing runs or waits.
   const Engine& engine() const;
+  // Engine::ExplainCache() between two steps.
+  Result<CacheUse> ExplainCache(std::span<const int32_t> prompt, std::string_view tenant);
 
-  // Checks the request and queues it. Errors: an empty or too long prompt, ids outside the
-  // vocabulary, options out of range (kInvalidInput); the queue is full or draining (kLimit).
-  Result<RequestId> Submit(ServiceRequest request, std::shared_ptr<AnswerSink> sink);
+  // Checks the request and queues it. Errors: an empty prompt, ids outside the vocabulary, options
+  // out of range (kInvalidInput); a prompt for which there can never be room, a queue that is full
+  // or draining, a step that hangs (kLimit).
+  Result<RequestId> Submit(ServiceRequest request, std::unique_ptr<AnswerSink> sink);
   // The request stops within one step, whatever it is doing, and ends with kCancelled. Unknown and
   // ended ones are ignored.
   void Cancel(RequestId id);

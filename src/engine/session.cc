@@ -25,6 +25,7 @@ void Session::Impl::Drop() {
   tokens.clear();
   logits.clear();
   known_tokens = 0;
+  reading_.reset();
 }
 
 Status Session::Impl::NewState() {
@@ -32,7 +33,7 @@ Status Session::Impl::NewState() {
   std::unique_ptr<SequenceState> fresh = engine.loaded.model->NewSequence(*engine.rows);
   const int64_t bytes = fresh->constant_bytes();
   if (!engine.rows->Charge(bytes)) {
-    if (!engine.MakeRoom(bytes, this) || !engine.rows->Charge(bytes)) {
+    if (!engine.MakeRoom(bytes) || !engine.rows->Charge(bytes)) {
       return Fail(ErrorCode::kLimit,
                   fmt::format("A sequence needs {} bytes for its windows, but the memory for the "
                               "cache (--kv-ram, {} bytes) has no room for them; raise it.",
@@ -48,7 +49,7 @@ Status Session::Impl::Admit(int64_t length) {
   if (state->Reserve(length)) return {};
   const auto held = static_cast<int64_t>(state->blocks().size());
   const int64_t blocks = (length + kBlockTokens - 1) / kBlockTokens - held + 1;
-  if (engine.MakeRoom(blocks * engine.rows->block_bytes(), this) && state->Reserve(length)) {
+  if (engine.MakeRoom(blocks * engine.rows->block_bytes()) && state->Reserve(length)) {
     return {};
   }
   const BlockPoolUsage usage = engine.rows->usage();
@@ -61,36 +62,16 @@ Status Session::Impl::Admit(int64_t length) {
                   usage.used_bytes + usage.reserved_bytes));
 }
 
-Status Session::Impl::Append(std::span<const int32_t> ids, bool want_logits, int64_t decoder_from) {
-  const Model& model = *engine.loaded.model;
-  const auto count = static_cast<int64_t>(ids.size());
-  logits.resize(want_logits ? static_cast<size_t>(model.config().vocab_size) : 0);
-  const View<float> row(logits.data(), want_logits ? 1 : 0, model.config().vocab_size);
-  const ForwardRows rows{.state = state.get(),
-                         .tokens = ids,
-                         .logits_from = want_logits ? count - 1 : count,
-                         .decoder_from = decoder_from};
-  Status status = model.Forward({&rows, 1}, row, engine.pool, engine.arena);
-  if (!status) {
-    logits.clear();
-    return status;
-  }
-  state->Commit(count);
-  tokens.insert(tokens.end(), ids.begin(), ids.end());
-  return {};
-}
-
-Result<bool> Session::Impl::Restore(const ResumePlan& plan, const CacheMatch& match,
-                                    std::span<const int32_t> prompt) {
+bool Session::Impl::Restore(const ResumePlan& plan, const CacheMatch& match,
+                            std::span<const int32_t> history, int64_t prompt_tokens) {
   const std::span<const std::byte> snapshot(match.snapshot ? match.snapshot.bytes() : nullptr,
                                             static_cast<size_t>(match.snapshot_bytes));
   const auto block_tokens = static_cast<int64_t>(match.blocks.size()) * kBlockTokens;
   if (plan.kind == ResumeKind::kSnapshot) {
     if (!state->RestoreSnapshot(snapshot, match.blocks)) return false;
-    const auto total = static_cast<int64_t>(prompt.size());
     // A snapshot from within a prompt whose decoder had not begun is good for long prompts only.
     return !state->decoder_empty() ||
-           DecoderStart(engine.options.prefill, total, plan.start, engine.window()) > 0;
+           DecoderStart(engine.options.prefill, prompt_tokens, plan.start, engine.window()) > 0;
   }
   if (plan.known_tokens > block_tokens) {
     if (!state->RestoreRows(snapshot, match.blocks)) return false;
@@ -98,50 +79,70 @@ Result<bool> Session::Impl::Restore(const ResumePlan& plan, const CacheMatch& ma
     state->AdoptRows(match.blocks, block_tokens);
   }
   state->StartReplay(plan.start, engine.loaded.model->EngramHistory(
-                                     prompt.first(static_cast<size_t>(plan.start))));
+                                     history.first(static_cast<size_t>(plan.start))));
   return true;
 }
 
-Result<CacheUse> Session::Impl::Resume(std::span<const int32_t> prompt,
-                                       const CacheKey& tenant_key) {
-  const auto total = static_cast<int64_t>(prompt.size());
-  const auto length = static_cast<int64_t>(tokens.size());
-  const bool continues = state != nullptr && tenant == tenant_key && length <= total &&
-                         std::equal(tokens.begin(), tokens.end(), prompt.begin()) &&
-                         (length < total || !logits.empty()) &&
-                         (!state->decoder_empty() ||
-                          DecoderStart(engine.options.prefill, total, length, engine.window()) > 0);
-  std::erase(engine.sessions, this);
-  engine.sessions.push_back(this);
-  if (continues) {
-    CacheUse report;
-    report.cached_tokens = report.ram_tokens = length;
-    report.computed_tokens = total - length;
-    if (length > 0) report.tier = "session";
-    known_tokens = length;
-    return report;
-  }
-  TRY_STATUS(NewState());
-  tenant = tenant_key;
-  if (engine.cache == nullptr) return CacheUse{.computed_tokens = total};
+bool Session::Impl::Continues(std::span<const int32_t> history, int64_t prompt_tokens,
+                              const CacheKey& tenant_key) const {
+  const size_t length = tokens.size();
+  return state != nullptr && tenant == tenant_key && length <= history.size() &&
+         std::equal(tokens.begin(), tokens.end(), history.begin()) &&
+         (length < history.size() || !logits.empty()) &&
+         (!state->decoder_empty() ||
+          DecoderStart(engine.options.prefill, prompt_tokens, static_cast<int64_t>(length),
+                       engine.window()) > 0);
+}
 
-  const CacheChain chain{.tenant = tenant, .tokens = prompt, .extras = {}};
-  CacheMatch match = engine.cache->Lookup(chain, total - 1, &pin);
+Result<std::optional<CacheUse>> Session::Impl::Resume(std::span<const int32_t> history,
+                                                      int64_t prompt_tokens,
+                                                      const CacheKey& tenant_key,
+                                                      int64_t disk_blocks_max) {
+  const auto total = static_cast<int64_t>(history.size());
+  if (!reading_.has_value()) {
+    std::erase(engine.sessions, this);
+    engine.sessions.push_back(this);
+    if (Continues(history, prompt_tokens, tenant_key)) {
+      CacheUse report;
+      report.cached_tokens = report.ram_tokens = static_cast<int64_t>(tokens.size());
+      report.computed_tokens = total - report.cached_tokens;
+      if (!tokens.empty()) report.tier = "session";
+      known_tokens = report.cached_tokens;
+      return std::optional<CacheUse>(std::move(report));
+    }
+    TRY_STATUS(NewState());
+    tenant = tenant_key;
+    if (engine.cache == nullptr) return std::optional<CacheUse>(CacheUse{.computed_tokens = total});
+    reading_.emplace();
+  }
+  reading_->blocks_max = disk_blocks_max;
+  const CacheChain chain{.tenant = tenant, .tokens = history, .extras = {}};
+  const CacheMatch match = engine.cache->Lookup(chain, total - 1, &pin, &*reading_);
+  if (match.more_on_disk) return std::optional<CacheUse>();
+  reading_.reset();
+  return std::optional<CacheUse>(TRY(TakeOver(match, history, prompt_tokens)));
+}
+
+Result<CacheUse> Session::Impl::TakeOver(const CacheMatch& match, std::span<const int32_t> history,
+                                         int64_t prompt_tokens) {
+  const auto total = static_cast<int64_t>(history.size());
   const auto block_tokens = static_cast<int64_t>(match.blocks.size()) * kBlockTokens;
   const PrefillMode mode = engine.options.prefill;
   ResumePlan plan = PlanResume(mode, total, block_tokens, match.snapshot_tokens, engine.window());
   // The open block of a snapshot needs a block of its own.
-  const bool room = engine.MakeRoom(engine.rows->block_bytes(), this);
-  if (!room || !TRY(Restore(plan, match, prompt))) {
+  const bool room = engine.MakeRoom(engine.rows->block_bytes());
+  if (!room || !Restore(plan, match, history, prompt_tokens)) {
     // The snapshot is no use here: rows alone, or nothing.
     ChainPin keep = std::move(pin);
+    const CacheKey tenant_key = tenant;
     TRY_STATUS(NewState());
+    tenant = tenant_key;
     pin = std::move(keep);
     plan = PlanResume(mode, total, block_tokens, 0, engine.window());
-    CHECK(TRY(Restore(plan, match, prompt)));
+    CHECK(Restore(plan, match, history, prompt_tokens));
   }
   known_tokens = plan.known_tokens;
-  tokens.assign(prompt.begin(), prompt.begin() + plan.start);
+  tokens.assign(history.begin(), history.begin() + plan.start);
   return ReportOf(mode, plan, total, block_tokens - match.disk_blocks * kBlockTokens,
                   match.snapshot_tier, match.reason, match.first_difference);
 }

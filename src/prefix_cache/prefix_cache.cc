@@ -1,6 +1,7 @@
 #include "prefix_cache/prefix_cache.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "prefix_cache/cache_search.h"
 #include "prefix_cache/cache_tree.h"
@@ -83,8 +84,11 @@ struct PrefixCache::Impl {
 
   // The search's root, made if need be, and pinned through `pin`; false where there is no room.
   bool EnsureRoot(CacheSearch& search, MovingPin& pin);
-  // Brings what the disk has of the next blocks into memory. Returns their number.
-  int64_t LoadBlocks(CacheSearch& search, MovingPin& pin, Trouble& trouble);
+  // Brings what the disk has of the next blocks into memory, at most so many. Returns their number.
+  int64_t LoadBlocks(CacheSearch& search, int64_t blocks_max, MovingPin& pin, Trouble& trouble);
+  bool NextIsStored(const CacheSearch& search) const {
+    return store != nullptr && search.HasNext() && store->Contains(search.next_key());
+  }
   bool LoadBlock(CacheSearch& search, MovingPin& pin, Trouble& trouble);
   // The snapshot that was found, in `match` too.
   SnapshotChoice FindSnapshot(CacheSearch& search, MovingPin& pin, CacheMatch& match,
@@ -153,10 +157,10 @@ bool PrefixCache::Impl::EnsureRoot(CacheSearch& search, MovingPin& pin) {
   return true;
 }
 
-int64_t PrefixCache::Impl::LoadBlocks(CacheSearch& search, MovingPin& pin, Trouble& trouble) {
+int64_t PrefixCache::Impl::LoadBlocks(CacheSearch& search, int64_t blocks_max, MovingPin& pin,
+                                      Trouble& trouble) {
   const int64_t known = search.depth();
-  if (store == nullptr) return 0;
-  while (search.HasNext() && store->Contains(search.next_key()) &&
+  while (search.depth() - known < blocks_max && NextIsStored(search) &&
          LoadBlock(search, pin, trouble)) {
   }
   return search.depth() - known;
@@ -263,15 +267,25 @@ void PrefixCache::Impl::Count(const CacheMatch& match) {
   (match.snapshot_tier == CacheTier::kDisk ? disk_hit_tokens : ram_hit_tokens) += tail;
 }
 
-CacheMatch PrefixCache::Lookup(const CacheChain& chain, int64_t limit_tokens, ChainPin* pin) {
+CacheMatch PrefixCache::Lookup(const CacheChain& chain, int64_t limit_tokens, ChainPin* pin,
+                               DiskReading* reading) {
+  CHECK(reading == nullptr || (reading->blocks_max > 0 && pin != nullptr));
   CacheSearch search(impl_->tree, impl_->store, impl_->fingerprint, chain, limit_tokens);
   search.WalkMemory();
   MovingPin arriving(impl_->tree, search.end());
   Trouble trouble;
   CacheMatch match;
-  match.disk_blocks = impl_->LoadBlocks(search, arriving, trouble);
+  const int64_t blocks_max =
+      reading == nullptr ? std::numeric_limits<int64_t>::max() : reading->blocks_max;
+  match.disk_blocks = impl_->LoadBlocks(search, blocks_max, arriving, trouble);
+  match.more_on_disk = match.disk_blocks == blocks_max && impl_->NextIsStored(search);
+  if (reading != nullptr) match.disk_blocks = reading->blocks_read += match.disk_blocks;
   for (int64_t d = 1; d <= search.depth(); ++d) {
     match.blocks.push_back(impl_->tree.Node(search.Node(d)).block);
+  }
+  if (match.more_on_disk) {
+    *pin = PinChain(search.end());
+    return match;
   }
   const SnapshotChoice snapshot = impl_->FindSnapshot(search, arriving, match, trouble);
   for (const DamagedRecord& record : search.Damaged(snapshot.tokens)) {

@@ -66,6 +66,16 @@ struct CacheMatch {
   CacheTier snapshot_tier = CacheTier::kNone;
   MissReason reason = MissReason::kNone;
   int64_t first_difference = -1;  // index of the first token that no known chain has; -1: unknown
+  // The disk has more than this lookup was allowed to read. Only `blocks` and `disk_blocks` are
+  // filled in: ask again, with what was found so far pinned.
+  bool more_on_disk = false;
+};
+
+// A lookup in several calls, so that none of them keeps its caller long. The same object for all
+// calls about one prompt.
+struct DiskReading {
+  int64_t blocks_max = 0;   // that one call may read from disk; at least 1
+  int64_t blocks_read = 0;  // by all calls so far
 };
 
 // What a lookup would find, without reading payloads or changing anything.
@@ -120,8 +130,10 @@ class PrefixCache {
 
   // Finds the longest known beginning of the chain, at most limit_tokens of it. What it needs from
   // disk it brings into memory, which may evict other, unpinned chains. A damaged record shortens
-  // the match. `pin` keeps the match in memory.
-  CacheMatch Lookup(const CacheChain& chain, int64_t limit_tokens, ChainPin* pin);
+  // the match. `pin` keeps the match in memory. `reading`, if given, bounds what is read at once;
+  // its pin must not be null then.
+  CacheMatch Lookup(const CacheChain& chain, int64_t limit_tokens, ChainPin* pin,
+                    DiskReading* reading = nullptr);
   CacheExplanation Explain(const CacheChain& chain, int64_t limit_tokens) const;
 
   // Makes the full blocks of the chain known; blocks[i] are the rows of its i-th. Blocks that are
