@@ -329,7 +329,10 @@ Match MatchMarkupStart(std::string_view text, const DeclaredTools& tools) {
 }
 
 bool IsTornMarkup(std::string_view text) {
-  return text.find(kFullBar) != std::string_view::npos || text.find("|D") != std::string_view::npos;
+  // A full bar alone ends many a line of text.
+  const bool bracket = text.starts_with('<');
+  return (bracket && text.find(kFullBar) != std::string_view::npos) ||
+         text.find("｜D") != std::string_view::npos || text.find("|D") != std::string_view::npos;
 }
 
 }  // namespace minke

@@ -55,7 +55,7 @@ Match MatchMarkupStart(std::string_view text, const DeclaredTools& tools);
 Match MatchLiteral(std::string_view text, std::string_view literal);
 
 // Whether text that ended while it could still have become markup looks like nothing else: it has
-// come as far as the format's bar.
+// come as far as the format's bar after a bracket, or past the bar.
 bool IsTornMarkup(std::string_view text);
 
 }  // namespace minke

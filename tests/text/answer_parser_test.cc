@@ -285,7 +285,7 @@ TEST(AnswerParser, ControlTokensLeaveNothingButTheMarksOfTheFormat) {
 
 TEST(AnswerParser, WhatIsHeldBackAtTheEndIsTextUnlessItIsTornMarkup) {
   for (const char* end :
-       {"<", "</", "</think", "<invoke name=\"look", "a < ", "\n\n", "<tool_calls>\n"}) {
+       {"<", "</", "</think", "<invoke name=\"look", "a < ", "\n\n", "<tool_calls>\n", "｜"}) {
     EXPECT_EQ(ReadAnswer("x" + std::string(end), ChatOptionsOf(true)).content,
               "x" + std::string(end));
   }
