@@ -180,16 +180,19 @@ void HttpServer::Impl::CloseListener() {
 HttpServer::Impl::~Impl() {
   shared.draining = true;
   shared.stopping = true;
-  for (size_t i = 0; i < loops.size(); ++i) {
-    HttpLoop& loop = *loops[i];
-    net::post(loop.io, [this, i, &loop] {
-      if (i == 0) CloseListener();
-      const auto connections = loop.connections;  // closing takes them out of the set
-      for (const std::shared_ptr<HttpConnection>& connection : connections) connection->Close();
-      loop.work.reset();
-    });
+  for (const std::unique_ptr<HttpLoop>& loop : loops) loop->io.stop();
+  threads.clear();  // joins, and from here on everything belongs to this thread
+  for (const std::unique_ptr<HttpLoop>& loop : loops) {
+    while (!loop->connections.empty()) {
+      const std::shared_ptr<HttpConnection> connection = *loop->connections.begin();
+      loop->connections.erase(connection);
+      try {
+        connection->Close();
+      } catch (const std::exception&) {
+        // Thrown by somebody's OnGone(), and there is nobody left to tell.
+      }
+    }
   }
-  threads.clear();  // joins
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options,

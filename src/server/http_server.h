@@ -78,8 +78,9 @@ class HttpExchange {
   virtual void Send(std::string bytes) = 0;
   virtual void Close() = 0;
   // Called at most once, if the client goes away or falls too far behind before Respond() or
-  // Close(); at once, by this call, if it already has; otherwise on a socket thread. A client that
-  // shuts down its sending side has gone away. `callback` must not own this exchange.
+  // Close(); at once, by this call, if it already has; otherwise on a socket thread or the one that
+  // ends the server. A client that shuts down its sending side has gone away. `callback` must not
+  // own this exchange.
   virtual void OnGone(std::function<void()> callback) = 0;
   virtual bool gone() const = 0;
 };

@@ -215,7 +215,10 @@ void HttpConnection::Feed(std::string_view bytes) {
     stage_ = Stage::kHead;
     SetDeadline(shared_.options.header_seconds_max);
   }
-  if (reader_.refused()) return Refuse(reader_.refusal());
+  if (reader_.refused()) {
+    const HttpRefusal refusal = reader_.refusal();  // the reader begins anew
+    return Refuse(refusal);
+  }
   if (reader_.done()) {
     ahead_ = bytes.substr(used);
     return Dispatch();
@@ -349,7 +352,7 @@ void HttpConnection::NextRequest() {
   Feed(std::exchange(ahead_, std::string()));
 }
 
-void HttpConnection::Refuse(HttpRefusal refusal) {
+void HttpConnection::Refuse(const HttpRefusal& refusal) {
   ++shared_.refused_total;
   LeaveWaiting();
   CountBody(0);

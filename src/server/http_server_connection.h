@@ -122,7 +122,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void OnWritten();
   void FinishAnswer();
   void NextRequest();
-  void Refuse(HttpRefusal refusal);
+  void Refuse(const HttpRefusal& refusal);
   void Linger();
   void OnExpired();
 
