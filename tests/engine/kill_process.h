@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <string>
@@ -15,9 +16,10 @@
 
 namespace minke::testing {
 
-// command: the program's path and its arguments. Once it has said something it has work_ms more.
-// Returns what it said until it was killed, whole lines only.
-inline std::string RunAndKill(const std::vector<std::string>& command, int work_ms) {
+// command: the program's path and its arguments. Once it has said so many lines it has work_ms
+// more. Returns what it said until it was killed, whole lines only.
+inline std::string RunAndKill(const std::vector<std::string>& command, int work_ms,
+                              int lines_min = 1) {
   std::array<int, 2> pipe = {};
   EXPECT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
   std::vector<char*> arguments;
@@ -32,8 +34,11 @@ inline std::string RunAndKill(const std::vector<std::string>& command, int work_
   ::close(pipe[1]);
   std::string text;
   std::array<char, 4096> buffer = {};
-  const ssize_t first = ::read(pipe[0], buffer.data(), buffer.size());  // it is ready, or gone
-  if (first > 0) text.append(buffer.data(), static_cast<size_t>(first));
+  while (std::count(text.begin(), text.end(), '\n') < lines_min) {
+    const ssize_t count = ::read(pipe[0], buffer.data(), buffer.size());
+    if (count <= 0) break;  // it is gone
+    text.append(buffer.data(), static_cast<size_t>(count));
+  }
   std::this_thread::sleep_for(std::chrono::milliseconds(work_ms));
   ::kill(process, SIGKILL);
   while (true) {
