@@ -43,15 +43,19 @@ minke_library(engine
 minke_library(server
   SOURCES api.cc api_fields.cc chat_api.cc chat_writer.cc completions_api.cc openai_shapes.cc
     model_table.cc
+    answer_task.cc worker_pool.cc request_guard.cc server.cc routes.cc request_run.cc
+    operator_pages.cc
     utc_day.cc prices.cc ledger.cc ledger_database.cc metrics.cc metrics_report.cc api_keys.cc
-    http_server_reader.cc http_server_answer.cc http_server_connection.cc http_server.cc
     agent_fields.cc tool_list.cc custom_input.cc responses_api.cc responses_input.cc
     responses_tools.cc responses_writer.cc messages_api.cc messages_input.cc messages_writer.cc
+    http_server_reader.cc http_server_answer.cc http_server_connection.cc http_server.cc
   DEPS minke_core minke_text minke_engine PkgConfig::CRYPTO PkgConfig::SQLITE)
 # Boost is all headers, and large ones: what includes it is never compiled together with more.
 target_link_libraries(minke_server PRIVATE $<BUILD_INTERFACE:Boost::headers>)
 set_source_files_properties(src/server/http_server_reader.cc src/server/http_server_connection.cc
   src/server/http_server.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+# Adds the web page to the server.
+include(cmake/web.cmake)
 
 minke_program(minke
   SOURCES cpu_check.cc main.cc flags.cc cache_flags.cc cache_command_flags.cc flag_checks.cc
@@ -59,7 +63,7 @@ minke_program(minke
     chat_command.cc cache_report.cc cache_listing.cc cache_command.cc explain_command.cc
     generate_command.cc inspect_command.cc
     logits_command.cc simulate_command.cc tokenize_command.cc progress_bar.cc token_pass.cc
-    cost_flags.cc cost_command.cc cost_report.cc
+    cost_flags.cc cost_command.cc cost_report.cc serve_flags.cc serve_command.cc
     eval_flags.cc eval_command.cc eval_recall.cc eval_perplexity.cc eval_report.cc
   DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
     minke_engine minke_simulator minke_recall minke_server)
@@ -67,7 +71,7 @@ minke_program(minke
 # CLI11's templates take UBSan's compiler minutes, and these files only name flags.
 if(MINKE_SANITIZE MATCHES undefined)
   set_source_files_properties(src/apps/flags.cc src/apps/cache_flags.cc
-    src/apps/cost_flags.cc src/apps/eval_flags.cc PROPERTIES
+    src/apps/cost_flags.cc src/apps/serve_flags.cc src/apps/eval_flags.cc PROPERTIES
     COMPILE_OPTIONS -fno-sanitize=undefined)
 endif()
 

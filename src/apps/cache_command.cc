@@ -55,6 +55,7 @@ Result<std::unique_ptr<BlockStore>> OpenStore(const CacheCommandFlags& flags) {
         ErrorCode::kNotFound,
         fmt::format("There is no file {} to import. `minke cache export` writes one.", flags.file));
   }
+  if (flags.action == CacheAction::kImport) TRY_STATUS(BlockStore::CheckExported(flags.file));
   StoreOptions options;
   options.directory = flags.kv_disk;
   options.read_only = OnlyLooks(flags);

@@ -1,5 +1,7 @@
 #include "apps/cache_report.h"
 
+#include <iostream>
+
 #include <fmt/format.h>
 
 #include "apps/common.h"
@@ -25,6 +27,28 @@ std::string CacheUseLine(const CacheUse& use) {
   return fmt::format("{} of {} prompt tokens cached ({}), {} replayed, {} computed. {}",
                      use.cached_tokens, total, use.tier, use.replayed_tokens, use.computed_tokens,
                      ExplainCacheUse(use));
+}
+
+void PrintAnswerStats(const Engine& engine, const GenerationResult& result,
+                      const Session& session) {
+  const auto rate = [](int64_t count, double seconds) {
+    return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+  };
+  const auto drawn = static_cast<int64_t>(result.ids.size());
+  std::cerr << fmt::format(
+      "minke: first token after {:.3f} s ({:.1f} tokens/s of the prompt); answer {} tokens in "
+      "{:.2f} s ({:.1f} tokens/s), {} threads, {} kernels\n",
+      result.prefill_seconds,
+      rate(result.prompt_tokens - result.cache.cached_tokens, result.prefill_seconds), drawn,
+      result.decode_seconds, rate(drawn - 1, result.decode_seconds), engine.info().threads,
+      engine.info().kernels);
+  std::cerr << "minke: " << CacheUseLine(result.cache) << '\n';
+  const SessionMemory memory = session.memory();
+  std::cerr << fmt::format(
+      "minke: cache {:g} bytes per token, {} bytes in use; windows and other constant state {} "
+      "bytes; ended by: {}{}\n",
+      engine.info().kv_bytes_per_token, memory.used_bytes, memory.constant_bytes,
+      FinishReasonName(result.finish_reason), result.context_full ? " (the context is full)" : "");
 }
 
 void NoteDiskWarning(const Engine& engine) {

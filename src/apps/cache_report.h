@@ -1,4 +1,4 @@
-// What the cache did for a prompt, in words and as JSON; sizes on the command line.
+// What the cache did for a prompt, in words, figures and as JSON; sizes on the command line.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,8 @@ namespace minke {
 Json CacheUseJson(const CacheUse& use);
 // "120 of 131 prompt tokens cached (disk), 0 replayed, 11 computed. ..." in one line.
 std::string CacheUseLine(const CacheUse& use);
+// Says on stderr how fast a prompt was read and answered, from where, and what its cache takes.
+void PrintAnswerStats(const Engine& engine, const GenerationResult& result, const Session& session);
 // Says on stderr why the disk tier is off, if it is. Callers see to it that it is said once.
 void NoteDiskWarning(const Engine& engine);
 

@@ -11,6 +11,7 @@
 #include "apps/common.h"
 #include "apps/conversation.h"
 #include "apps/interrupts.h"
+#include "apps/prompt_input.h"
 #include "apps/terminal.h"
 #include "text/utf8.h"
 
@@ -25,6 +26,26 @@ constexpr const char* kHelp =
     "  Ctrl-C   stop the answer; what was written of it stays in the conversation\n"
     "  A backslash at the end of a line continues the question on the next.\n";
 
+constexpr size_t kQuestionBytesShown = 60;
+
+// In words: what the last question was, its beginning if it is long.
+std::string LastQuestion(const JsonArray& messages) {
+  for (auto message = messages.rbegin(); message != messages.rend(); ++message) {
+    const Json* role = message->Find("role");
+    const Json* content = message->Find("content");
+    const bool asked = role != nullptr && role->is_string() && role->as_string() == "user" &&
+                       content != nullptr && content->is_string();
+    if (!asked) continue;
+    const std::string& question = content->as_string();
+    if (question.size() <= kQuestionBytesShown) {
+      return fmt::format("whose last question was \"{}\"", question);
+    }
+    const std::string_view begin = std::string_view(question).substr(0, kQuestionBytesShown);
+    return fmt::format("whose last question began \"{}\"", begin.substr(0, ValidUtf8Prefix(begin)));
+  }
+  return "in which nothing was asked";
+}
+
 class Chat {
  public:
   Chat(const Engine& engine, Interrupts& interrupts, const ChatFlags& flags)
@@ -37,12 +58,15 @@ class Chat {
                         ? std::string()
                         : ConversationPath(flags.cache.kv_disk, flags.cache.tenant)),
         max_tokens_(flags.max_tokens),
+        stats_(flags.stats),
         seed_(flags.seed),
         sampling_(flags.sampling) {
     sampling_.seed = ChooseSeed(seed_);
   }
 
   Status Run();
+  // The text that the first question of every conversation is about.
+  void SetDocument(std::string document) { document_ = std::move(document); }
   // Goes on with the conversation that an earlier process left.
   Status Resume();
 
@@ -64,7 +88,9 @@ class Chat {
   std::string tenant_;
   std::string saved_path_;  // empty without a disk tier
   bool disk_noted_ = false;
+  std::string document_;  // empty: none
   int64_t max_tokens_;
+  bool stats_;
   std::optional<uint64_t> seed_;
   SamplingOptions sampling_;
   GenerationResult last_;
@@ -82,7 +108,13 @@ void Chat::Greet() const {
 Status Chat::Resume() {
   TRY_STATUS(conversation_.Load(saved_path_));
   const JsonArray& messages = conversation_.messages();
-  if (!input_.interactive() || messages.size() < 2) return {};
+  if (messages.size() < 2) return {};
+  if (!input_.interactive()) {
+    // Standard output is for the answers.
+    PrintNote(fmt::format("going on with a conversation of {} messages and {} tokens, {}.",
+                          messages.size(), conversation_.token_count(), LastQuestion(messages)));
+    return {};
+  }
   std::cout << fmt::format("(resumed: {} messages, {} tokens; the last ones were)\n",
                            messages.size(), conversation_.token_count());
   for (size_t i = messages.size() - 2; i < messages.size(); ++i) {
@@ -176,7 +208,9 @@ void Chat::Ask(const std::string& question) {
     printer.Print(event);
   };
   const InterruptWatch watch(interrupts_, cancel, /*second_exits=*/!input_.interactive());
-  Result<GenerationResult> result = conversation_.Ask(question, options);
+  const bool about_document = !document_.empty() && conversation_.messages().empty();
+  Result<GenerationResult> result =
+      conversation_.Ask(about_document ? AskAbout(document_, question) : question, options);
   status.Clear();
   printer.Finish();
   if (!result) {
@@ -189,6 +223,7 @@ void Chat::Ask(const std::string& question) {
   }
   last_ = std::move(result).value();
   PrintTurn(last_);
+  if (stats_) PrintAnswerStats(engine_, last_, conversation_.session());
   Save();
 }
 
@@ -248,6 +283,8 @@ void Chat::PrintStats() const {
 }
 
 Status RunConversation(const ChatFlags& flags) {
+  std::string document;
+  if (!flags.document.empty()) document = TRY(ReadDocument(flags.document));
   Interrupts interrupts = TRY(Interrupts::Create());
   const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, flags.cache));
   if (interrupts.Take()) {
@@ -255,6 +292,7 @@ Status RunConversation(const ChatFlags& flags) {
                 fmt::format("Stopped by {} while loading.", interrupts.Name()));
   }
   Chat chat(*engine, interrupts, flags);
+  chat.SetDocument(std::move(document));
   if (flags.resume) TRY_STATUS(chat.Resume());
   return chat.Run();
 }

@@ -57,6 +57,7 @@ struct CacheFlags {
 struct PromptFlags {
   std::optional<std::string> prompt;    // a question, or with raw a text to continue
   std::optional<std::string> messages;  // a file, "-" for standard input
+  std::string document;                 // a text file that the prompt is about, "-" as above
   bool raw = false;
   std::string system;
   std::string thinking;  // "on", "off", or empty: what the request says
@@ -87,6 +88,8 @@ struct ChatFlags {
   ModelFlags model;
   CacheFlags cache;
   bool resume = false;
+  std::string document;  // a text file that the first question is about
+  bool stats = false;
   std::string system;
   std::string thinking;
   std::string effort;

@@ -108,12 +108,12 @@ Result<std::string> FindModelDir(const std::string& flag) {
     return std::string(variable);
   }
   const std::string here = ExecutableDir();
-  for (const char* relative : {"../../models/mini", "../share/minke/models/mini"}) {
+  for (const char* relative : {"../../models/nano", "../share/minke/models/nano"}) {
     const std::filesystem::path dir = (std::filesystem::path(here) / relative).lexically_normal();
     if (FileExists((dir / "config.json").string())) return dir.string();
   }
   return Fail(ErrorCode::kNotFound,
-              "No model was named and the mini model is not beside the program; say --model DIR, "
+              "No model was named and the nano model is not beside the program; say --model DIR, "
               "or set MINKE_MODEL to a directory with config.json, tokenizer.json and "
               "safetensors files.");
 }
@@ -142,6 +142,12 @@ Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags, const CacheFlag
   return options;
 }
 
+void NoteRandomWeights() {
+  PrintNote(
+      "the weights of this model are random: it shows that the program works, and its answers "
+      "mean nothing.");
+}
+
 Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags, const CacheFlags& cache) {
   const EngineOptions options = TRY(MakeEngineOptions(flags, cache));
   std::unique_ptr<Engine> engine;
@@ -151,11 +157,7 @@ Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags, const CacheF
     engine = TRY(Engine::Open(options));
   }
   for (const std::string& warning : engine->info().warnings) PrintNote(warning);
-  if (engine->info().random_weights) {
-    PrintNote(
-        "the weights of this model are random: it shows that the program works, and its "
-        "answers mean nothing.");
-  }
+  if (engine->info().random_weights) NoteRandomWeights();
   return engine;
 }
 
@@ -204,6 +206,22 @@ uint64_t ChooseSeed(const std::optional<uint64_t>& seed) {
   std::random_device random;
   // 53 bits, so that a program that reads the seed from JSON as a double gives it back unchanged.
   return ((static_cast<uint64_t>(random()) << 32) | random()) >> 11;
+}
+
+Result<std::string> FindUserDir(const char* variable, const char* below_home,
+                                std::string_view flag) {
+  const auto absolute = [](const char* name) {
+    const char* value = std::getenv(name);
+    // The specification of the variables says to ignore a path that is not absolute.
+    return value != nullptr && value[0] == '/' ? std::string(value) : std::string();
+  };
+  const std::string named = absolute(variable);
+  if (!named.empty()) return named;
+  const std::string home = absolute("HOME");
+  if (!home.empty()) return JoinPath(home, below_home);
+  return Fail(
+      ErrorCode::kNotFound,
+      fmt::format("Neither HOME nor {} is set to an absolute path; say {}.", variable, flag));
 }
 
 }  // namespace minke

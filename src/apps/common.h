@@ -19,11 +19,13 @@ int PrintError(const Error& error);
 // "minke: note: ..." in one line on stderr.
 void PrintNote(std::string_view sentence);
 
-// flag, or the variable MINKE_MODEL, or the mini model that comes with the program: two folders
-// above build/release/minke, or share/minke/models/mini beside an installed bin/.
+// flag, or the variable MINKE_MODEL, or the nano model that comes with the program: two folders
+// above build/release/minke, or share/minke/models/nano beside an installed bin/.
 Result<std::string> FindModelDir(const std::string& flag);
 
 Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags, const CacheFlags& cache);
+// On stderr: nobody trained the model.
+void NoteRandomWeights();
 // Opens the engine and says on stderr what an engine warns of, and that weights are random.
 Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags, const CacheFlags& cache);
 
@@ -41,5 +43,10 @@ Json JsonIds(std::span<const int32_t> ids);
 
 // A random seed where none was given: the one place of the program that is not repeatable.
 uint64_t ChooseSeed(const std::optional<uint64_t>& seed);
+
+// A directory of this user by the XDG rules: the variable where it is an absolute path, else
+// `below_home` in the home directory. `flag`: what to say instead, for the error.
+Result<std::string> FindUserDir(const char* variable, const char* below_home,
+                                std::string_view flag);
 
 }  // namespace minke

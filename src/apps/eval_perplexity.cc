@@ -18,6 +18,7 @@
 #include "recall/filler.h"
 #include "simulator/capacity.h"
 #include "text/control_tokens.h"
+#include "text/utf8.h"
 
 namespace minke {
 namespace {
@@ -32,6 +33,16 @@ struct TextScore {
   double nats_per_token() const { return nats / static_cast<double>(tokens); }
   double bits_per_byte() const { return nats / std::numbers::ln2 / static_cast<double>(bytes); }
 };
+
+// Of bytes that are no text the figures would say nothing, since every one is encoded somehow.
+Status CheckText(const EvalPerplexityFlags& flags, std::string_view text) {
+  const size_t valid = ValidUtf8Prefix(text);
+  if (valid == text.size()) return {};
+  return Fail(fmt::format(
+      "{} is no UTF-8 text: the bytes at offset {} (0x{:02x} first) are no "
+      "character; name a file of plain text, or convert this one.",
+      flags.file == "-" ? "Standard input" : flags.file, valid, static_cast<uint8_t>(text[valid])));
+}
 
 // -log softmax(logits)[id], in double.
 double NegativeLogLikelihood(std::span<const float> logits, int32_t id) {
@@ -134,7 +145,7 @@ void PrintScore(const EvalPerplexityFlags& flags, const LoadedModel& loaded,
   json.Set("windows", score.windows);
   json.Set("window", flags.window);
   json.Set("numerics", flags.model.numerics);
-  json.Set("kernels", loaded.model->kernels().name);
+  json.Set("kernels", KernelsName(*loaded.model));
   json.Set("random_weights", loaded.random_weights);
   std::cout << DumpJson(json, JsonStyle::kPretty) << '\n';
 }
@@ -142,8 +153,10 @@ void PrintScore(const EvalPerplexityFlags& flags, const LoadedModel& loaded,
 Status EvalPerplexity(const EvalPerplexityFlags& flags) {
   const EngineOptions options = TRY(MakeEngineOptions(flags.model, {}));
   const std::string text = TRY(ReadInput(flags.file, kTextFileBytesMax));
+  TRY_STATUS(CheckText(flags, text));
   const int threads = TRY(ThreadCount(options));
   const LoadedModel loaded = TRY(LoadModel(options));
+  if (loaded.random_weights) NoteRandomWeights();
   ThreadPool pool(threads);
   PrintScore(flags, loaded, TRY(ScoreText(flags, loaded, pool, text)));
   return {};

@@ -30,11 +30,11 @@ Result<std::string> Around(const Engine& engine, std::span<const int32_t> ids, i
 }
 
 Status Explain(const ExplainFlags& flags) {
-  const std::string messages = TRY(ReadMessages(flags));
+  const std::string file_text = TRY(ReadPromptFile(flags));
   EngineOptions options = TRY(MakeEngineOptions(flags.model, flags.cache));
   options.cache.disk_read_only = true;
   const std::unique_ptr<Engine> engine = TRY(Engine::Open(options));
-  const ChatPrompt prompt = TRY(MakePrompt(*engine, flags, messages));
+  const ChatPrompt prompt = TRY(MakePrompt(*engine, flags, file_text));
   const CacheUse use = TRY(engine->ExplainCache(prompt.ids, flags.cache.tenant));
   const auto size = static_cast<int64_t>(prompt.ids.size());
   const bool differs = use.first_difference >= 0 && use.first_difference < size;

@@ -13,6 +13,8 @@
 #include "apps/cost_command.h"
 #include "apps/eval_command.h"
 #include "apps/flag_checks.h"
+#include "apps/serve_command.h"
+#include "apps/terminal.h"
 
 namespace minke {
 namespace {
@@ -53,7 +55,7 @@ void AddModelDir(CLI::App& command, std::string* model_dir) {
   command
       .add_option("-m,--model", *model_dir,
                   "Directory with config.json, tokenizer.json and the safetensors files "
-                  "(default: $MINKE_MODEL, else the mini model that comes with minke)")
+                  "(default: $MINKE_MODEL, else the nano model that comes with minke)")
       ->type_name("DIR");
 }
 
@@ -122,6 +124,12 @@ void AddChatFormatFlags(CLI::App& command, std::string* system, std::string* thi
       ->type_name("EFFORT");
 }
 
+CLI::Option* AddDocument(CLI::App& command, std::string* document, const char* help) {
+  return command.add_option("--document", *document, help)
+      ->check(NotEmpty("the name of a file"))
+      ->type_name("FILE");
+}
+
 void AddPromptFlags(CLI::App& command, PromptFlags* flags) {
   CLI::Option* prompt =
       command.add_option("-p,--prompt", flags->prompt, "A question")->type_name("TEXT");
@@ -131,9 +139,14 @@ void AddPromptFlags(CLI::App& command, PromptFlags* flags) {
                   "messages, tools, thinking_mode, reasoning_effort, response_format")
       ->type_name("FILE")
       ->excludes(prompt);
+  CLI::Option* document = AddDocument(command, &flags->document,
+                                      "A text that the question is about, put before it; - for "
+                                      "standard input")
+                              ->needs(prompt);
   command
       .add_flag("--raw", flags->raw, "The prompt is a text to continue, not a question to answer")
-      ->needs(prompt);
+      ->needs(prompt)
+      ->excludes(document);
   AddChatFormatFlags(command, &flags->system, &flags->thinking, &flags->effort);
 }
 
@@ -182,6 +195,7 @@ CLI::App* AddGenerate(CLI::App& app, GenerateFlags* flags) {
   command->footer(
       "Examples:\n"
       "  minke generate --prompt \"Why is the sky blue?\"\n"
+      "  minke generate --document notes.txt --prompt \"What is the pin of the library safe?\"\n"
       "  minke generate --model DIR --messages chat.json --temperature 1 --top-p 0.95 --seed 7\n"
       "  minke generate --raw --prompt \"Once upon a time\" --max-tokens 50 --json\n"
       "  echo '[{\"role\":\"user\",\"content\":\"Hello\"}]' | minke generate --messages - --stats");
@@ -210,24 +224,32 @@ CLI::App* AddChat(CLI::App& app, ChatFlags* flags) {
   flags->sampling.top_p = 0.95;
   CLI::App* command = app.add_subcommand(
       "chat", "Talk to the model in the terminal, or send it one question per line");
+  CLI::Option* document =
+      AddDocument(*command, &flags->document, "A text that the first question is about")
+          ->check([](const std::string& path) {
+            return path == "-" ? "standard input has the questions" : std::string();
+          });
   AddChatFormatFlags(*command, &flags->system, &flags->thinking, &flags->effort);
   AddMaxTokens(*command, &flags->max_tokens,
                "Most tokens of an answer (default: as many as the context has room for)");
   AddSamplingFlags(*command, &flags->sampling, &flags->seed);
   AddModelFlags(*command, &flags->model);
   AddContextFlags(*command, &flags->model);
+  command->add_flag("--stats", flags->stats, "Say speed and memory of every answer on stderr");
   AddCacheFlags(*command, &flags->cache);
   command
       ->add_flag("--resume", flags->resume,
                  "Go on with the last conversation of --kv-disk, without reading it again")
       ->needs("--kv-disk")
       ->excludes("--system")
+      ->excludes(document)
       ->group("Cache");
   command->footer(
       "Ctrl-C stops the answer, /help lists the commands, Ctrl-D leaves.\n"
       "Examples:\n"
       "  minke chat --model DIR\n"
       "  minke chat --model DIR --system \"Answer in French.\" --thinking off\n"
+      "  minke chat --document notes.txt --thinking off --temperature 0\n"
       "  minke chat --model DIR --kv-disk cache     and later: minke chat ... --resume\n"
       "  minke chat --seed 1 < questions.txt > answers.txt");
   return command;
@@ -325,6 +347,26 @@ CLI::App* AddLogits(CLI::App& app, LogitsFlags* flags) {
   return command;
 }
 
+// The deepest command that was named, and its name: "cache gc", empty for minke itself.
+const CLI::App& NamedCommand(const CLI::App& app, std::string* name) {
+  const std::vector<CLI::App*> used = app.get_subcommands();
+  if (used.empty()) return app;
+  *name += (name->empty() ? "" : " ") + used.front()->get_name();
+  return NamedCommand(*used.front(), name);
+}
+
+// CLI11 asks for what is missing before it says what is there and unknown.
+std::string ProblemOf(const CLI::ParseError& error, const CLI::App& command) {
+  const std::vector<std::string> unknown = command.remaining();
+  if (dynamic_cast<const CLI::RequiredError*>(&error) == nullptr || unknown.empty()) {
+    return error.what();
+  }
+  const std::string& word = unknown.front();
+  const bool flag = word.starts_with('-') || command.get_require_subcommand_min() == 0;
+  return (flag ? "The following argument was not expected: " : "There is no command ") +
+         EscapeForTerminal(word);
+}
+
 // The command line in words that say where to look.
 int UsageError(const std::string& message, const std::string& command) {
   const std::string help = command.empty() ? "minke --help" : "minke " + command + " --help";
@@ -341,6 +383,7 @@ struct AllFlags {
   SimulateFlags simulate;
   EvalFlags eval;
   CostFlags cost;
+  ServeFlags serve;
   CacheCommandFlags cache;
   ExplainFlags explain;
 };
@@ -356,6 +399,7 @@ int Dispatch(const CLI::App& app, const AllFlags& flags) {
   if (app.got_subcommand("inspect")) return RunInspect(flags.inspect);
   if (app.got_subcommand("simulate")) return RunSimulate(flags.simulate);
   if (app.got_subcommand("cost")) return RunCost(flags.cost);
+  if (app.got_subcommand("serve")) return RunServe(flags.serve);
   if (app.got_subcommand("eval")) {
     const bool recall = app.get_subcommand("eval")->got_subcommand("recall");
     return recall ? RunEvalRecall(flags.eval.recall) : RunEvalPerplexity(flags.eval.perplexity);
@@ -404,6 +448,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   app.footer(
       "Examples:\n"
       "  minke chat --model DIR\n"
+      "  minke serve\n"
       "  minke generate --prompt \"Why is the sky blue?\"\n"
       "  minke inspect --model DIR\n"
       "minke COMMAND --help tells more of each.");
@@ -415,6 +460,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddLogits(app, &flags.logits);
   AddSimulate(app, &flags.simulate);
   AddEval(app, &flags.eval);
+  AddServe(app, &flags.serve);
   AddCost(app, &flags.cost);
   AddExplain(*AddCache(app, &flags.cache), &flags.explain);
   if (argc <= 1) {
@@ -426,8 +472,9 @@ int RunCommandLine(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     // Help and version are not errors; CLI11 reports them in the same way.
     if (error.get_exit_code() == 0) return app.exit(error);
-    const auto used = app.get_subcommands();
-    return UsageError(error.what(), used.empty() ? "" : used.front()->get_name());
+    std::string name;
+    const CLI::App& command = NamedCommand(app, &name);
+    return UsageError(ProblemOf(error, command), name);
   }
   return Dispatch(app, flags);
 }

@@ -143,24 +143,6 @@ Json ResultJson(const Engine& engine, const GenerateFlags& flags, const ChatProm
   return json;
 }
 
-void PrintStats(const Engine& engine, const GenerationResult& result, const Session& session) {
-  const auto drawn = static_cast<int64_t>(result.ids.size());
-  std::cerr << fmt::format(
-      "minke: prompt {} tokens in {:.2f} s ({:.1f} tokens/s); answer {} tokens in {:.2f} s ({:.1f} "
-      "tokens/s), {} threads, {} kernels\n",
-      result.prompt_tokens, result.prefill_seconds,
-      Rate(result.prompt_tokens - result.cache.cached_tokens, result.prefill_seconds), drawn,
-      result.decode_seconds, Rate(drawn - 1, result.decode_seconds), engine.info().threads,
-      engine.info().kernels);
-  std::cerr << "minke: " << CacheUseLine(result.cache) << '\n';
-  const SessionMemory memory = session.memory();
-  std::cerr << fmt::format(
-      "minke: cache {:g} bytes per token, {} bytes in use; windows and other constant state {} "
-      "bytes; ended by: {}{}\n",
-      engine.info().kv_bytes_per_token, memory.used_bytes, memory.constant_bytes,
-      FinishReasonName(result.finish_reason), result.context_full ? " (the context is full)" : "");
-}
-
 int64_t MaxTokens(const GenerateFlags& flags, const ChatPrompt& prompt) {
   if (flags.max_tokens >= 0) return flags.max_tokens;
   return prompt.thinking ? kThinkingAnswerTokensDefault : kAnswerTokensDefault;
@@ -168,12 +150,12 @@ int64_t MaxTokens(const GenerateFlags& flags, const ChatPrompt& prompt) {
 
 Status Generate(const GenerateFlags& flags) {
   // Before Ctrl-C is watched for, so that it ends a program that waits for its input.
-  const std::string messages = TRY(ReadMessages(flags));
+  const std::string file_text = TRY(ReadPromptFile(flags));
   Interrupts interrupts = TRY(Interrupts::Create());
   std::atomic<bool> cancel = false;
   const InterruptWatch watch(interrupts, cancel, /*second_exits=*/true);
   const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, flags.cache));
-  const ChatPrompt prompt = TRY(MakePrompt(*engine, flags, messages));
+  const ChatPrompt prompt = TRY(MakePrompt(*engine, flags, file_text));
   LogitsFile logits_file(flags.logits_out);
   StatusLine status;
   AnswerPrinter printer;
@@ -205,7 +187,7 @@ Status Generate(const GenerateFlags& flags) {
     if (options.sampling.logprobs >= 0) json.Set("logprobs", std::move(logprobs));
     std::cout << DumpJson(json, JsonStyle::kCompact) << '\n';
   }
-  if (flags.stats) PrintStats(*engine, result, *session);
+  if (flags.stats) PrintAnswerStats(*engine, result, *session);
   engine->FlushCache();
   NoteDiskWarning(*engine);
   if (result.finish_reason == FinishReason::kCancelled) {

@@ -150,7 +150,7 @@ void PrintSummary(const LogitsFlags& flags, const Model& model, int64_t rows) {
   json.Set("dtype", "float32");
   json.Set("shape", JsonArray{Json(rows), Json(model.config().vocab_size)});
   json.Set("numerics", flags.model.numerics);
-  json.Set("kernels", model.kernels().name);
+  json.Set("kernels", KernelsName(model));
   std::cout << DumpJson(json, JsonStyle::kCompact) << '\n';
 }
 

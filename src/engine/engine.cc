@@ -8,6 +8,7 @@
 #include "engine/chat_prompt.h"
 #include "engine/engine_impl.h"
 #include "model/weights.h"
+#include "text/chat_encoding.h"
 #include "text/control_tokens.h"
 
 namespace minke {
@@ -40,7 +41,7 @@ EngineInfo MakeInfo(const LoadedModel& loaded, const EngineOptions& options, int
   info.kv_bytes_per_token = KvBytesPerToken(layout);
   info.window_state_bytes = WindowStateBytes(layout);
   info.threads = threads;
-  info.kernels = &model.kernels() == &ReferenceKernels() ? "reference" : FastTargetName();
+  info.kernels = KernelsName(model);
   info.random_weights = loaded.random_weights;
   const std::string memory = MemoryWarning(info.checkpoint_bytes, info.memory_bytes);
   if (!memory.empty()) info.warnings.push_back(memory);
@@ -157,6 +158,14 @@ Result<std::vector<int32_t>> Engine::TextPrompt(std::string_view text) const {
 Result<ChatPrompt> Engine::EncodeChat(std::string_view json, std::string_view what,
                                       const ChatOptions& options) const {
   return MakeChatPrompt(impl_->loaded.tokenizer, json, what, options);
+}
+
+Result<std::vector<int32_t>> Engine::PromptIds(const Prompt& prompt) const {
+  return minke::PromptIds(prompt, impl_->loaded.tokenizer);
+}
+
+std::string_view Engine::TokenBytes(int32_t id) const {
+  return impl_->loaded.tokenizer.TokenBytes(id);
 }
 
 int32_t Engine::eos_token() const {

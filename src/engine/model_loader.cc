@@ -81,6 +81,10 @@ Result<LoadedModel> LoadModel(const EngineOptions& options) {
   return LoadedModel{std::move(tokenizer), std::move(model), random_weights};
 }
 
+const char* KernelsName(const Model& model) {
+  return &model.kernels() == &ReferenceKernels() ? "reference" : FastTargetName();
+}
+
 Result<int> ThreadCount(const EngineOptions& options) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return Fail(fmt::format("threads must be between 1 and {} (0: one per processor), found {}.",

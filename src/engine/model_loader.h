@@ -25,6 +25,9 @@ Result<LoadedModel> LoadModel(const EngineOptions& options);
 // options.threads, or one per processor that this process may use. An error if out of range.
 Result<int> ThreadCount(const EngineOptions& options);
 
+// What the model computes with: "reference", or the SIMD target, such as "AVX2".
+const char* KernelsName(const Model& model);
+
 // Bytes of physical memory, 0 if the system does not say.
 uint64_t PhysicalMemoryBytes();
 

@@ -178,6 +178,9 @@ class BlockStore {
     int64_t known = 0;    // were there
   };
   Result<ImportReport> Import(const std::string& path);
+  // Whether Import() would take the file: it begins as this version's exports do. Errors name it.
+  // Needs no store, so that none is made for a wrong file.
+  static Status CheckExported(const std::string& path);
 
  private:
   struct Impl;

@@ -49,6 +49,25 @@ std::vector<int32_t> TokensOf(const FoundRecord& record) {
   return tokens;
 }
 
+Status CheckExport(StorageSystem& system, const StorageFile& file) {
+  SegmentHeaderBytes bytes;
+  const std::array<std::span<std::byte>, 1> parts = {std::span<std::byte>(bytes)};
+  const int64_t count = TRY(system.ReadAt(file, 0, parts));
+  SegmentHeader header;
+  if (!ParseSegmentHeader(std::span(bytes).first(static_cast<size_t>(count)), &header)) {
+    return Fail(
+        ErrorCode::kNotFound,
+        file.path() + " does not begin like an exported cache; name a file of `cache export`");
+  }
+  if (header.version != kStoreFormatVersion) {
+    return Fail(ErrorCode::kNotFound, file.path() + " has format " +
+                                          std::to_string(header.version) + ", this version knows " +
+                                          std::to_string(kStoreFormatVersion) +
+                                          "; export it with this version");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status StoreWriter::RemoveDamaged(const std::vector<IndexRow>& rows) {
@@ -200,22 +219,17 @@ Result<int64_t> StoreWriter::ForgetInSegment(int64_t number, const CacheKey& ten
   return static_cast<int64_t>(places.size());
 }
 
+Status BlockStore::CheckExported(const std::string& path) {
+  const auto system = MakePosixStorage();
+  const StorageFile file = TRY(system->OpenFile(path, OpenMode::kRead));
+  return CheckExport(*system, file);
+}
+
 Result<BlockStore::ImportReport> StoreWriter::Import(const std::string& path) {
   const StorageFile file = TRY(system_.OpenFile(path, OpenMode::kRead));
+  TRY_STATUS(CheckExport(system_, file));
   const auto status = TRY(system_.Inspect(path));
-  SegmentHeaderBytes bytes;
-  const std::array<std::span<std::byte>, 1> parts = {std::span<std::byte>(bytes)};
-  const int64_t count = TRY(system_.ReadAt(file, 0, parts));
-  SegmentHeader header;
-  if (!status || !ParseSegmentHeader(std::span(bytes).first(static_cast<size_t>(count)), &header)) {
-    return Fail(ErrorCode::kNotFound,
-                path + " does not begin like an exported cache; name a file of `cache export`");
-  }
-  if (header.version != kStoreFormatVersion) {
-    return Fail(ErrorCode::kNotFound,
-                path + " has format " + std::to_string(header.version) + ", this version knows " +
-                    std::to_string(kStoreFormatVersion) + "; export it with this version");
-  }
+  if (!status) return Fail(ErrorCode::kNotFound, path + " vanished while it was opened");
   BlockStore::ImportReport report;
   RecordBuffer buffer;
   const auto flush = [&]() -> Status {

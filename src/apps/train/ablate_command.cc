@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "apps/train/commands.h"
+#include "apps/train/output_files.h"
 #include "apps/train/progress.h"
 #include "core/file.h"
 #include "train/ablation_plan.h"
@@ -30,8 +31,8 @@ namespace {
 // What all rows of one call have in common.
 struct Laboratory {
   AblationPlan plan;
-  std::string trunk_config;  // text of the trunk's config.json
-  std::unique_ptr<GeneratedRows> rows;
+  std::string trunk_config;             // text of the trunk's config.json
+  std::unique_ptr<GeneratedRows> rows;  // opened by the first row that trains: it takes seconds
   Filler filler;
   std::string held_out;  // text for bits per byte
   std::vector<AblationResult> known;
@@ -55,18 +56,10 @@ std::string FolderName(const AblationRow& row, uint64_t seed) {
   return fmt::format("{}-seed{}", name, seed);
 }
 
-Status WriteText(const std::string& path, std::string_view text) {
-  return WriteFile(path, std::as_bytes(std::span(text.data(), text.size())));
-}
-
 // The row's model folder under the work folder: the trunk's files with the row's config.
-Result<ModelFolder> MakeFolder(const AblateFlags& flags, const Laboratory& laboratory,
-                               const AblationRow& row, const std::string& dir) {
-  std::error_code error;
-  std::filesystem::create_directories(dir, error);
-  if (error) {
-    return Fail(ErrorCode::kIo, fmt::format("Cannot make {}: {}.", dir, error.message()));
-  }
+Result<ModelFolder> MakeRowFolder(const AblateFlags& flags, const Laboratory& laboratory,
+                                  const AblationRow& row, const std::string& dir) {
+  TRY_STATUS(MakeFolder(dir));
   const std::string config =
       TRY(ChangeConfig(laboratory.trunk_config, row.config_changes, row.name));
   TRY_STATUS(WriteText(JoinPath(dir, kModelConfigFile), config));
@@ -89,16 +82,33 @@ Status Begin(const AblateFlags& flags, const AblationRow& row, Trainer* trainer)
   return {};
 }
 
-Result<TrainedRow> TrainRow(const AblateFlags& flags, const Laboratory& laboratory,
+// The weights of a row without stages: a state of the trunk, or the trunk itself, if it is an
+// exported model. Of that one no number of tokens is known.
+Status TakeWeights(const AblateFlags& flags, const AblationRow& row, TrainedRow* trained) {
+  const std::string state_path = JoinPath(flags.trunk, row.trunk_state);
+  if (row.trunk_state == kStateFileName && !FileExists(state_path)) {
+    trained->model = TRY(OpenWeights(trained->folder, flags.trunk, ""));
+    return {};
+  }
+  StateFile state;
+  trained->model = TRY(OpenState(trained->folder, state_path, &state));
+  trained->trained_tokens = state.position.tokens;
+  return {};
+}
+
+Result<TrainedRow> TrainRow(const AblateFlags& flags, Laboratory& laboratory,
                             const AblationRow& row, uint64_t seed) {
   const std::string dir = JoinPath(flags.work, FolderName(row, seed));
-  TrainedRow trained{TRY(MakeFolder(flags, laboratory, row, dir)), nullptr, nullptr, 0};
+  TrainedRow trained{TRY(MakeRowFolder(flags, laboratory, row, dir)), nullptr, nullptr, 0};
   ModelFolder& folder = trained.folder;
   if (row.training.stages.empty()) {
-    StateFile state;
-    trained.model = TRY(OpenState(folder, JoinPath(flags.trunk, row.trunk_state), &state));
-    trained.trained_tokens = state.position.tokens;
+    TRY_STATUS(TakeWeights(flags, row, &trained));
     return trained;
+  }
+  if (laboratory.rows == nullptr) {
+    Tokenizer tokenizer =
+        TRY(Tokenizer::Parse(folder.tokenizer_text, JoinPath(dir, kTokenizerFile)));
+    laboratory.rows = TRY(GeneratedRows::Open(flags.corpus, std::move(tokenizer)));
   }
   TrainingConfig training = row.training;
   if (flags.steps > 0) {
@@ -135,8 +145,8 @@ Result<AblationResult> EvaluateRow(const Laboratory& laboratory, const AblationR
   result.variant = variant.name;
   result.seed = seed;
   result.trained_tokens = trained.trained_tokens;
-  const int64_t longest = *std::max_element(plan.lengths.begin(), plan.lengths.end());
-  for (const int64_t length : plan.lengths) {
+  const int64_t longest = *std::max_element(row.lengths.begin(), row.lengths.end());
+  for (const int64_t length : row.lengths) {
     const std::vector<RecallProbe> probes =
         TRY(MakeProbes({length, plan.cases, plan.seed, WordSplit::kTraining}, laboratory.filler,
                        trained.folder.tokenizer));
@@ -145,8 +155,8 @@ Result<AblationResult> EvaluateRow(const Laboratory& laboratory, const AblationR
     if (length == longest) {
       for (const IndexQuality& quality :
            MeasureIndexes(trained.weights(), probes, variant.options)) {
-        result.indexes.push_back(
-            {quality.layer, quality.top1_recall, quality.mass_recall, quality.pool_recall});
+        result.indexes.push_back({quality.layer, quality.top1_recall, quality.mass_recall,
+                                  quality.pool_recall, quality.pool_topk_recall});
       }
     }
     result.recall.push_back({length, score.cases, score.digits, score.answers});
@@ -168,7 +178,7 @@ bool IsKnown(const Laboratory& laboratory, const AblationRow& row, uint64_t seed
   });
 }
 
-Status RunRow(const AblateFlags& flags, const Laboratory& laboratory, const AblationRow& row) {
+Status RunRow(const AblateFlags& flags, Laboratory& laboratory, const AblationRow& row) {
   for (const uint64_t seed : row.seeds) {
     if (flags.seed && *flags.seed != seed) continue;
     std::optional<TrainedRow> trained;
@@ -197,15 +207,13 @@ Result<std::vector<AblationResult>> KnownResults(const std::string& path) {
 }
 
 Result<Laboratory> OpenLaboratory(const AblateFlags& flags, AblationPlan plan) {
-  ModelFolder trunk = TRY(OpenModelFolder(JoinPath(flags.trunk, kModelConfigFile), flags.trunk));
-  std::unique_ptr<GeneratedRows> rows =
-      TRY(GeneratedRows::Open(flags.corpus, std::move(trunk.tokenizer)));
+  std::string trunk_config =
+      TRY(ReadFile(JoinPath(flags.trunk, kModelConfigFile), kConfigBytesMax));
   const std::string held_out_path = JoinPath(flags.corpus, "heldout.txt");
   std::string held_out = TRY(ReadFile(held_out_path, kTextFileBytesMax));
   Filler filler = TRY(Filler::Create(held_out, held_out_path));
-  return Laboratory{std::move(plan),     std::move(trunk.config_text),
-                    std::move(rows),     std::move(filler),
-                    std::move(held_out), TRY(KnownResults(flags.results))};
+  return Laboratory{std::move(plan),   std::move(trunk_config), nullptr,
+                    std::move(filler), std::move(held_out),     TRY(KnownResults(flags.results))};
 }
 
 Status Ablate(const AblateFlags& flags) {
@@ -217,7 +225,9 @@ Status Ablate(const AblateFlags& flags) {
   const std::string plan_text = TRY(ReadFile(flags.plan, kAblationPlanBytesMax));
   AblationPlan plan = TRY(ParseAblationPlan(plan_text, flags.plan));
   if (flags.cases > 0) plan.cases = flags.cases;
-  if (!flags.lengths.empty()) plan.lengths = flags.lengths;
+  for (AblationRow& row : plan.rows) {
+    if (!flags.lengths.empty()) row.lengths = flags.lengths;
+  }
   const bool found =
       flags.row.empty() || std::any_of(plan.rows.begin(), plan.rows.end(),
                                        [&flags](const auto& row) { return row.name == flags.row; });
@@ -228,7 +238,7 @@ Status Ablate(const AblateFlags& flags) {
     }
     return Fail(fmt::format("{} has no row \"{}\"; it has {}.", flags.plan, flags.row, names));
   }
-  const Laboratory laboratory = TRY(OpenLaboratory(flags, std::move(plan)));
+  Laboratory laboratory = TRY(OpenLaboratory(flags, std::move(plan)));
   for (const AblationRow& row : laboratory.plan.rows) {
     if (flags.row.empty() || row.name == flags.row) {
       TRY_STATUS(RunRow(flags, laboratory, row));

@@ -81,6 +81,16 @@ struct GreedyFlags {
   std::string filler;
 };
 
+struct CompareFlags {
+  std::string model;  // an exported one
+  std::vector<int64_t> lengths = {512};
+  int64_t cases = 200;
+  uint64_t seed = 1;
+  std::string filler;
+  std::string numerics = "official";  // of the engine
+  bool json = false;
+};
+
 struct AblateFlags {
   bool tables = false;  // print what the results hold, and do nothing
   std::string plan;
@@ -104,6 +114,7 @@ int RunTraining(const RunFlags& flags);
 int RunExport(const ExportFlags& flags);
 int RunEvaluate(const EvaluateFlags& flags);
 int RunGreedy(const GreedyFlags& flags);
+int RunCompare(const CompareFlags& flags);
 int RunAblate(const AblateFlags& flags);
 
 // "minke-train: error: ..." in one line on stderr. Returns kExitFailure.

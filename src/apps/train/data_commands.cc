@@ -1,25 +1,17 @@
 // minke-train corpus and minke-train tokenizer: what a model is to be trained on.
-#include <filesystem>
 #include <iostream>
 #include <set>
 #include <string_view>
-#include <system_error>
 
 #include <fmt/format.h>
 
 #include "apps/train/commands.h"
+#include "apps/train/output_files.h"
 #include "train/corpus.h"
 #include "train/tokenizer_trainer.h"
 
 namespace minke::train {
 namespace {
-
-Status MakeFolder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (!error) return {};
-  return Fail(ErrorCode::kIo, fmt::format("Cannot make {}: {}.", path, error.message()));
-}
 
 Status MakeTokenizerFolder(const TokenizerFlags& flags) {
   TRY_STATUS(MakeFolder(flags.out));

@@ -37,13 +37,8 @@ Result<Opened> Open(const WeightsFlags& flags) {
   return Opened{std::move(folder), std::move(model), std::move(options), replay_tokens};
 }
 
-Result<Filler> OpenFiller(const std::string& path, uint64_t seed) {
-  if (path.empty()) return Filler::Neutral(seed);
-  return Filler::Create(TRY(ReadFile(path, kTextFileBytesMax)), path);
-}
-
 Result<Json> EvaluateRecall(const EvaluateFlags& flags, const Opened& opened) {
-  const Filler filler = TRY(OpenFiller(flags.filler, flags.seed));
+  const Filler filler = TRY(OpenProbeFiller(flags.filler, flags.seed));
   JsonArray results;
   for (const int64_t length : flags.lengths) {
     ProbeOptions wanted;
@@ -102,7 +97,7 @@ JsonArray List(const std::vector<Number>& numbers) {
 
 Status Greedy(const GreedyFlags& flags) {
   const Opened opened = TRY(Open(flags.weights));
-  const Filler filler = TRY(OpenFiller(flags.filler, flags.seed));
+  const Filler filler = TRY(OpenProbeFiller(flags.filler, flags.seed));
   ProbeOptions wanted;
   wanted.tokens = flags.length;
   wanted.cases = flags.cases;

@@ -26,6 +26,7 @@ constexpr const char* kDescription =
     "  minke-train run --run RUN --resume                      continue\n"
     "  minke-train evaluate --model RUN                        what it can do so far\n"
     "  minke-train export --run RUN --out DIR                  a model for minke\n"
+    "  minke-train compare --model DIR                         minke's answers against its own\n"
     "  minke-train ablate --plan FILE --trunk RUN ...          variants of it, compared\n"
     "\n"
     "Config, seed and corpus determine a run. docs/nano.md tells the recipe.\n";
@@ -114,6 +115,13 @@ void AddWeights(CLI::App& command, WeightsFlags* flags) {
   command.add_flag("--replay", flags->replay, "The decoder sees a replayed window only");
 }
 
+void AddLengths(CLI::App& command, std::vector<int64_t>* lengths, const char* help) {
+  command.add_option("--lengths", *lengths, help)
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{128}, kTokensMax))
+      ->type_name("N,...");
+}
+
 template <typename Flags>
 void AddCases(CLI::App& command, Flags* flags) {
   command.add_option("--cases", flags->cases, "Questions of each length")
@@ -133,10 +141,7 @@ void AddEvaluate(CLI::App& app, EvaluateFlags* flags) {
       app.add_subcommand("evaluate", "Recall by length, and bits per byte, as JSON");
   AddWeights(*command, &flags->weights);
   AddCases(*command, flags);
-  command->add_option("--lengths", flags->lengths, "Tokens of the prompts")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{128}, kTokensMax))
-      ->type_name("N,...");
+  AddLengths(*command, &flags->lengths, "Tokens of the prompts");
   command->add_flag("--unseen-keys", flags->held_out_keys, "Keys that training never has");
   Text(*command, "--text", &flags->text, "FILE", "Held-out text, for bits per byte");
   command->add_option("--text-tokens", flags->text_tokens, "Tokens of it")
@@ -150,14 +155,39 @@ void AddEvaluate(CLI::App& app, EvaluateFlags* flags) {
 }
 
 void AddGreedy(CLI::App& app, GreedyFlags* flags) {
-  CLI::App* command = app.add_subcommand(
-      "greedy", "Greedy answers to recall cases, a JSON object a line, to compare with minke");
+  CLI::App* command =
+      app.add_subcommand("greedy", "Greedy answers to recall cases, a JSON object a line");
   AddWeights(*command, &flags->weights);
   AddCases(*command, flags);
   command->add_option("--length", flags->length, "Tokens of the prompts")
       ->check(CLI::Range(int64_t{128}, kTokensMax))
       ->type_name("N")
       ->capture_default_str();
+}
+
+void AddCompare(CLI::App& app, CompareFlags* flags) {
+  CLI::App* command = app.add_subcommand(
+      "compare",
+      "Greedy answers of the trainer's model, rounded as stored, and of minke's engine; exit "
+      "status 1 where they differ");
+  Text(*command, "-m,--model", &flags->model, "DIR", "An exported model")->required();
+  AddCases(*command, flags);
+  AddLengths(*command, &flags->lengths, "Tokens of the prompts (default: 512)");
+  command
+      ->add_option("--numerics", flags->numerics,
+                   "Of the engine; f32-cachequant has activations in float32, as the trainer has "
+                   "them, and rounds what is cached")
+      ->check(CLI::IsMember({"official", "f32-cachequant"}))
+      ->type_name("MODE")
+      ->capture_default_str();
+  command->add_flag("--json", flags->json,
+                    "For programs: results by length (cases, same, close_calls, different, tokens, "
+                    "lead_change, replay_same), and differences");
+  command->footer(
+      "A token whose logit leads by less than 0.05 ends the comparison of an answer: a close "
+      "call.\n"
+      "lead change: how much the engine's lead differs from the trainer's, mean of equal tokens.\n"
+      "replay same: answers of the engine that are the same after a replay prefill.");
 }
 
 void AddAblate(CLI::App& app, AblateFlags* flags) {
@@ -193,10 +223,7 @@ void AddAblate(CLI::App& app, AblateFlags* flags) {
   command->add_option("--cases", flags->cases, "Questions of each length, instead of the plan's")
       ->check(CLI::Range(int64_t{1}, kTokensMax))
       ->type_name("N");
-  command->add_option("--lengths", flags->lengths, "Tokens of the prompts, instead of the plan's")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{128}, kTokensMax))
-      ->type_name("N,...");
+  AddLengths(*command, &flags->lengths, "Tokens of the prompts, instead of the plan's");
 }
 
 int RunCommandLine(int argc, const char* const* argv) {
@@ -209,6 +236,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   ExportFlags exported;
   EvaluateFlags evaluate;
   GreedyFlags greedy;
+  CompareFlags compare;
   AblateFlags ablate;
   AddCorpus(app, &corpus);
   AddTokenizer(app, &tokenizer);
@@ -216,6 +244,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddExport(app, &exported);
   AddEvaluate(app, &evaluate);
   AddGreedy(app, &greedy);
+  AddCompare(app, &compare);
   AddAblate(app, &ablate);
   app.require_subcommand(0, 1);
   try {
@@ -230,6 +259,7 @@ int RunCommandLine(int argc, const char* const* argv) {
     if (app.got_subcommand("export")) return RunExport(exported);
     if (app.got_subcommand("evaluate")) return RunEvaluate(evaluate);
     if (app.got_subcommand("greedy")) return RunGreedy(greedy);
+    if (app.got_subcommand("compare")) return RunCompare(compare);
     if (app.got_subcommand("ablate")) {
       if (ablate.tables || !ablate.plan.empty()) return RunAblate(ablate);
       std::cerr << "minke-train: error: ablate needs --plan FILE, or --tables --results FILE.\n";

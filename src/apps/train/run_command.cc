@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "apps/train/commands.h"
+#include "apps/train/output_files.h"
 #include "apps/train/progress.h"
 #include "core/file.h"
 #include "core/json.h"
@@ -57,10 +58,6 @@ struct RunOrigin {
   int64_t replicas = 1;
 };
 
-Status WriteText(const std::string& path, std::string_view text) {
-  return WriteFile(path, std::as_bytes(std::span(text.data(), text.size())));
-}
-
 Status CopyFile(const std::string& from, const std::string& to) {
   return WriteText(to, TRY(ReadFile(from, kTokenizerFileBytesMax)));
 }
@@ -83,11 +80,7 @@ Status PrepareFolder(const RunFlags& flags, const std::string& config_path) {
         "A new run needs --model DIR (config.json and the tokenizer) and --corpus DIR; "
         "--resume continues the run in its folder.");
   }
-  std::error_code error;
-  std::filesystem::create_directories(flags.run, error);
-  if (error) {
-    return Fail(ErrorCode::kIo, fmt::format("Cannot make {}: {}.", flags.run, error.message()));
-  }
+  TRY_STATUS(MakeFolder(flags.run));
   for (const char* name : {kModelConfigFile, kTokenizerFile, kTokenizerConfigFile}) {
     TRY_STATUS(CopyFile(JoinPath(flags.model, name), JoinPath(flags.run, name)));
   }
