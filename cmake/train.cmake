@@ -69,27 +69,30 @@ target_precompile_headers(minke_train_model REUSE_FROM minke_train_headers)
 # The loop around the model: optimizer, stages, state, export.
 add_library(minke_train_loop STATIC
   src/train/ablation_plan.cc src/train/ablation_report.cc
-  src/train/adamw.cc src/train/blas_check.cc src/train/digest.cc src/train/evaluation.cc
-  src/train/export.cc src/train/generated_rows.cc src/train/loss.cc src/train/model_folder.cc
-  src/train/muon.cc src/train/optimizer.cc src/train/recall_probe.cc src/train/replicas.cc
-  src/train/row_source.cc src/train/stage_config.cc src/train/trainer.cc
+  src/train/adamw.cc src/train/agreement.cc src/train/blas_check.cc src/train/digest.cc
+  src/train/evaluation.cc src/train/export.cc src/train/generated_rows.cc src/train/loss.cc
+  src/train/model_folder.cc src/train/muon.cc src/train/optimizer.cc src/train/recall_probe.cc
+  src/train/replicas.cc src/train/row_source.cc src/train/stage_config.cc src/train/trainer.cc
   src/train/training_state.cc)
 target_include_directories(minke_train_loop PUBLIC src)
+set_target_properties(minke_train_loop PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
 target_compile_options(minke_train_loop PRIVATE ${MINKE_TRAIN_FLAGS})
 # The square root of AdamW in vectors needs to know that nobody reads errno.
 set_source_files_properties(src/train/adamw.cc PROPERTIES
-  COMPILE_OPTIONS -fno-math-errno SKIP_PRECOMPILE_HEADERS ON)
+  COMPILE_OPTIONS -fno-math-errno SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 target_link_libraries(minke_train_loop
   PUBLIC minke_train_model PkgConfig::XXHASH ${CMAKE_DL_LIBS} PRIVATE minke_options)
 target_precompile_headers(minke_train_loop REUSE_FROM minke_train_headers)
 
 add_executable(minke-train
-  src/apps/train/main.cc src/apps/train/progress.cc
+  src/apps/train/main.cc src/apps/train/progress.cc src/apps/train/output_files.cc
   src/apps/train/run_command.cc src/apps/train/export_command.cc
-  src/apps/train/evaluate_command.cc src/apps/train/data_commands.cc
-  src/apps/train/ablate_command.cc)
+  src/apps/train/evaluate_command.cc src/apps/train/compare_command.cc
+  src/apps/train/data_commands.cc src/apps/train/ablate_command.cc)
 target_compile_definitions(minke-train PRIVATE MINKE_VERSION="${PROJECT_VERSION}")
 target_compile_options(minke-train PRIVATE ${MINKE_TRAIN_FLAGS} -O1)
-target_link_libraries(minke-train PRIVATE minke_train_loop minke_recall minke_options)
+target_link_libraries(minke-train PRIVATE minke_train_loop minke_engine minke_recall
+  minke_options)
 target_precompile_headers(minke-train REUSE_FROM minke_train_headers)
-set_target_properties(minke-train PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+set_target_properties(minke-train PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
+  UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)

@@ -45,6 +45,10 @@ Result<std::vector<int64_t>> Integers(KeyReader& reader, std::string_view key, i
                           reader.Name(key), most, low, high));
 }
 
+Result<std::vector<int64_t>> Lengths(KeyReader& reader) {
+  return Integers(reader, "lengths", kProbeTokensMin, kProbeTokensMax, kShapesMax);
+}
+
 Result<AblationVariant> ReadVariant(const Json& value, std::string_view what, std::string place) {
   KeyReader reader = TRY(KeyReader::Open(value, what, std::move(place)));
   AblationVariant variant;
@@ -91,8 +95,8 @@ Status ReadTraining(KeyReader& reader, const Json* shared, TrainingConfig* train
   return {};
 }
 
-Result<AblationRow> ReadRow(const Json& value, const Json* shared_stages, std::string_view what,
-                            std::string place) {
+Result<AblationRow> ReadRow(const Json& value, const Json* shared_stages, const AblationPlan& plan,
+                            std::string_view what, std::string place) {
   KeyReader reader = TRY(KeyReader::Open(value, what, std::move(place)));
   AblationRow row;
   row.table = TRY(Text(reader, "table", true));
@@ -113,6 +117,8 @@ Result<AblationRow> ReadRow(const Json& value, const Json* shared_stages, std::s
       row.seeds.push_back(static_cast<uint64_t>(seed));
     }
   }
+  row.lengths = plan.lengths;
+  if (reader.Has("lengths")) row.lengths = TRY(Lengths(reader));
   TRY_STATUS(ReadVariants(reader, &row.variants));
   TRY_STATUS(reader.RefuseUnknown());
   return row;
@@ -124,7 +130,7 @@ Result<AblationPlan> ParseAblationPlan(std::string_view text, std::string_view w
   const Json file = TRY(ParseJson(text, what));
   KeyReader reader = TRY(KeyReader::Open(file, what, ""));
   AblationPlan plan;
-  plan.lengths = TRY(Integers(reader, "lengths", kProbeTokensMin, kProbeTokensMax, kShapesMax));
+  plan.lengths = TRY(Lengths(reader));
   TRY_STATUS(reader.Integer("cases", 1, kProbeCasesMax, &plan.cases));
   int64_t seed = 1;
   TRY_STATUS(reader.Integer("seed", 0, kPlanSeedMax, &seed));
@@ -140,7 +146,7 @@ Result<AblationPlan> ParseAblationPlan(std::string_view text, std::string_view w
   TRY_STATUS(reader.RefuseUnknown());
   for (size_t i = 0; i < count; ++i) {
     AblationRow row =
-        TRY(ReadRow(rows->as_array()[i], shared_stages, what, fmt::format("rows[{}]", i)));
+        TRY(ReadRow(rows->as_array()[i], shared_stages, plan, what, fmt::format("rows[{}]", i)));
     for (const AblationRow& earlier : plan.rows) {
       if (earlier.name != row.name) continue;
       return Fail(fmt::format("{}: rows[{}].name is \"{}\", which an earlier row has already.",

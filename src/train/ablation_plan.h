@@ -32,17 +32,18 @@ struct AblationRow {
   std::string table;  // "cache precision"
   std::string name;   // "FP4 in training"
   // "stage-4.state" of the trunk; empty: from scratch. A config with other layers takes what both
-  // have in common.
+  // have in common. Where the trunk is an exported model, "training.state" are its weights.
   std::string trunk_state;
   // Members of text_config that are replaced, as JSON.
   std::string config_changes;
   TrainingConfig training;  // no stages: the trunk's weights as they are
   std::vector<uint64_t> seeds;
+  std::vector<int64_t> lengths;  // tokens of recall prompts: those of the row, else the plan's
   std::vector<AblationVariant> variants;
 };
 
 struct AblationPlan {
-  std::vector<int64_t> lengths;  // tokens of recall prompts
+  std::vector<int64_t> lengths;  // tokens of recall prompts, of rows that name none
   int64_t cases = 100;           // of each length
   uint64_t seed = 1;             // of the cases
   int64_t text_tokens = 20'000;  // of held-out text

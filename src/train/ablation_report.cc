@@ -1,6 +1,7 @@
 #include "train/ablation_report.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,20 +24,27 @@ double Percent(int64_t right, int64_t total) {
   return total == 0 ? 0 : kPercent * static_cast<double>(right) / static_cast<double>(total);
 }
 
+const AblationRecall* RecallAt(const AblationResult& result, int64_t length) {
+  const auto found =
+      std::find_if(result.recall.begin(), result.recall.end(),
+                   [length](const AblationRecall& one) { return one.length == length; });
+  return found == result.recall.end() ? nullptr : &*found;
+}
+
 // "97.5 [95.5, 98.6]", and with several seeds "(96.0 to 98.5)".
-std::string ShareText(const Line& line, size_t length, int64_t AblationRecall::*right) {
+std::string ShareText(const Line& line, int64_t length, int64_t AblationRecall::*right) {
   constexpr double kPercent = 100;
   int64_t sum = 0;
   int64_t total = 0;
   double low = kPercent;
   double high = 0;
   for (const AblationResult* result : line.seeds) {
-    if (length >= result->recall.size()) return "-";
-    const AblationRecall& recall = result->recall[length];
-    sum += recall.*right;
-    total += recall.cases;
-    low = std::min(low, Percent(recall.*right, recall.cases));
-    high = std::max(high, Percent(recall.*right, recall.cases));
+    const AblationRecall* recall = RecallAt(*result, length);
+    if (recall == nullptr) return "-";
+    sum += recall->*right;
+    total += recall->cases;
+    low = std::min(low, Percent(recall->*right, recall->cases));
+    high = std::max(high, Percent(recall->*right, recall->cases));
   }
   const ShareInterval interval = IntervalOf(sum, total);
   std::string text = fmt::format("{:.1f} [{:.1f}, {:.1f}]", Percent(sum, total),
@@ -59,44 +67,71 @@ std::string BitsText(const Line& line) {
   return text;
 }
 
-// "2: 99, 4: 98 (pool 100)": percent of the answers whose best row the index finds, by layer,
-// lowest seed.
+// The lowest of the seeds, index by index; empty where they have not the same indexes.
+std::vector<AblationIndex> WorstIndexes(const Line& line) {
+  std::vector<AblationIndex> worst = line.seeds.front()->indexes;
+  for (const AblationResult* result : line.seeds) {
+    if (result->indexes.size() != worst.size()) return {};
+    for (size_t i = 0; i < worst.size(); ++i) {
+      const AblationIndex& one = result->indexes[i];
+      worst[i].top1_recall = std::min(worst[i].top1_recall, one.top1_recall);
+      worst[i].pool_recall = std::min(worst[i].pool_recall, one.pool_recall);
+      worst[i].pool_topk_recall = std::min(worst[i].pool_topk_recall, one.pool_topk_recall);
+    }
+  }
+  return worst;
+}
+
+// "2: 99, 4: 98": percent of the answers whose best row the index finds, by layer.
 std::string IndexText(const Line& line) {
   constexpr double kPercent = 100;
   std::string text;
-  for (size_t i = 0; i < line.seeds.front()->indexes.size(); ++i) {
-    AblationIndex worst = line.seeds.front()->indexes[i];
-    for (const AblationResult* result : line.seeds) {
-      if (i >= result->indexes.size()) return "-";
-      worst.top1_recall = std::min(worst.top1_recall, result->indexes[i].top1_recall);
-      worst.pool_recall = std::min(worst.pool_recall, result->indexes[i].pool_recall);
-    }
-    text +=
-        fmt::format("{}{}: {:.0f}", i == 0 ? "" : ", ", worst.layer, kPercent * worst.top1_recall);
-    if (worst.pool_recall >= 0) text += fmt::format(" (pool {:.0f})", kPercent * worst.pool_recall);
+  for (const AblationIndex& index : WorstIndexes(line)) {
+    text += fmt::format("{}{}: {:.0f}", text.empty() ? "" : ", ", index.layer,
+                        kPercent * index.top1_recall);
+  }
+  return text.empty() ? "-" : text;
+}
+
+// "4: 100 / 87.5": percent of the answers whose best row the pool holds, and of the index_topk best
+// rows that it holds, by layer.
+std::string PoolText(const Line& line) {
+  constexpr double kPercent = 100;
+  std::string text;
+  for (const AblationIndex& index : WorstIndexes(line)) {
+    if (index.pool_recall < 0) continue;
+    text += fmt::format("{}{}: {:.0f} / {:.1f}", text.empty() ? "" : ", ", index.layer,
+                        kPercent * index.pool_recall, kPercent * index.pool_topk_recall);
   }
   return text.empty() ? "-" : text;
 }
 
 std::string TableText(const std::string& name, const std::vector<Line>& lines) {
-  const AblationResult& first = *lines.front().seeds.front();
+  std::set<int64_t> lengths;
+  for (const Line& line : lines) {
+    for (const AblationResult* result : line.seeds) {
+      for (const AblationRecall& recall : result->recall) lengths.insert(recall.length);
+    }
+  }
   std::string text = fmt::format("### {}\n\n| model | read as | seeds |", name);
   std::string rule = "|---|---|---|";
-  for (const AblationRecall& recall : first.recall) {
-    text += fmt::format(" digits at {} | answer at {} |", recall.length, recall.length);
+  for (const int64_t length : lengths) {
+    text += fmt::format(" digits at {} | answer at {} |", length, length);
     rule += "---|---|";
   }
-  text += " index top-1 by layer | bits/byte | cache B/token | keys/query |\n" + rule +
-          "---|---|---|---|\n";
+  text +=
+      " index top-1 by layer | pool holds top-1 / top-k | bits/byte | cache B/token |"
+      " keys/query |\n" +
+      rule + "---|---|---|---|---|\n";
   for (const Line& line : lines) {
     text += fmt::format("| {} | {} | {} |", line.row, line.variant, line.seeds.size());
-    for (size_t length = 0; length < first.recall.size(); ++length) {
+    for (const int64_t length : lengths) {
       text += fmt::format(" {} | {} |", ShareText(line, length, &AblationRecall::digits),
                           ShareText(line, length, &AblationRecall::answers));
     }
     const AblationResult& one = *line.seeds.front();
-    text += fmt::format(" {} | {} | {:.1f} | {:.0f} |\n", IndexText(line), BitsText(line),
-                        one.cache_bytes_per_token, one.indexed_keys_per_query);
+    text += fmt::format(" {} | {} | {} | {:.1f} | {:.0f} |\n", IndexText(line), PoolText(line),
+                        BitsText(line), one.cache_bytes_per_token, one.indexed_keys_per_query);
   }
   return text;
 }
@@ -125,6 +160,7 @@ Result<AblationResult> ParseLine(const Json& json, const std::string& what) {
     index.top1_recall = TRY(JsonDouble(entry, "top1_recall", what));
     index.mass_recall = TRY(JsonDouble(entry, "mass_recall", what));
     index.pool_recall = TRY(JsonDouble(entry, "pool_recall", what));
+    index.pool_topk_recall = TRY(JsonDouble(entry, "pool_topk_recall", what));
     result.indexes.push_back(index);
   }
   return result;
@@ -145,7 +181,8 @@ std::string ResultLine(const AblationResult& result) {
     indexes.emplace_back(JsonObject{{"layer", one.layer},
                                     {"top1_recall", one.top1_recall},
                                     {"mass_recall", one.mass_recall},
-                                    {"pool_recall", one.pool_recall}});
+                                    {"pool_recall", one.pool_recall},
+                                    {"pool_topk_recall", one.pool_topk_recall}});
   }
   const Json line(JsonObject{{"table", result.table},
                              {"row", result.row},

@@ -24,7 +24,8 @@ struct AblationIndex {
   int64_t layer = 0;
   double top1_recall = 0;
   double mass_recall = 0;
-  double pool_recall = 0;  // -1: no pool
+  double pool_recall = 0;       // -1: no pool
+  double pool_topk_recall = 0;  // -1: no pool
 };
 
 // One row with one seed, looked at in one way.
@@ -46,7 +47,7 @@ Result<std::vector<AblationResult>> ParseResults(std::string_view text, std::str
 
 // A table for each `table` of the results, in order of appearance. Seeds of a row and variant are
 // pooled for the recall and its 95 % interval (Wilson); with several, the lowest and highest of
-// them stand beside it.
+// them stand beside it. Of the indexes the lowest of the seeds is shown.
 std::string MarkdownTables(const std::vector<AblationResult>& results);
 
 }  // namespace minke::train

@@ -99,6 +99,7 @@ std::vector<IndexQuality> MeasureIndexes(const Model& model, std::span<const Rec
       sums[i].top1_recall += one.queries * one.top1_recall;
       sums[i].mass_recall += one.queries * one.mass_recall;
       sums[i].pool_recall += one.queries * one.pool_recall;
+      sums[i].pool_topk_recall += one.queries * one.pool_topk_recall;
     }
   }
   for (IndexQuality& sum : sums) {
@@ -106,6 +107,7 @@ std::vector<IndexQuality> MeasureIndexes(const Model& model, std::span<const Rec
     sum.top1_recall /= queries;
     sum.mass_recall /= queries;
     sum.pool_recall /= queries;
+    sum.pool_topk_recall /= queries;
   }
   return sums;
 }

@@ -19,6 +19,7 @@ namespace {
 
 using torch::Tensor;
 
+constexpr double kSmallestMeasuredMass = 1e-6;  // less attention on rows says nothing
 constexpr int64_t kMeasuredStride = 16;  // tokens between measured queries where none are named
 
 RowRounding RoundingOf(RowPrecision precision) {
@@ -200,6 +201,23 @@ Tensor ForwardPass::FeedForward(int64_t layer, const Tensor& u, ForwardResult& r
              result.expert_loads[layer]);
 }
 
+Tensor ForwardPass::MeasuredTarget(const IndexGroup& group) const {
+  const auto share = [](const Tensor& rows) {
+    return rows / rows.sum(1, true).clamp_min(kSmallestMeasuredMass);
+  };
+  Tensor target = share(group.mass.measured_rows);
+  if (!group.selection.publishes) return target;
+  // The candidate pool is made from these scores, so it has to hold what the layers that select
+  // inside it look for, too.
+  double members = 1;
+  for (const IndexGroup& other : groups_) {
+    if (!config_.layers[static_cast<size_t>(other.layer)].uses_candidates) continue;
+    target = target + share(other.mass.measured_rows);
+    members += 1;
+  }
+  return target / members;
+}
+
 void ForwardPass::FinishIndex(ForwardResult& result) {
   if (!options_.distill || options_.mask_compressed) return;
   std::vector<std::vector<uint8_t>> pool_rows;
@@ -208,6 +226,10 @@ void ForwardPass::FinishIndex(ForwardResult& result) {
     const Tensor loss =
         IndexLoss(group.vectors, group.mass.rows, group.selected, 2 * config_.sliding_window);
     result.index_loss = result.index_loss.defined() ? result.index_loss + loss : loss;
+    if (options_.sparse && !group.mass.measured.empty()) {
+      result.index_loss = result.index_loss + MeasuredIndexLoss(group.vectors, group.mass.measured,
+                                                                MeasuredTarget(group));
+    }
     no_pool.clear();
     // Reindex layers are measured against the pool of the candidate source whether or not they
     // select inside it.
@@ -217,7 +239,8 @@ void ForwardPass::FinishIndex(ForwardResult& result) {
         MeasureSelection(group.vectors, group.selection, group.mass, in_pool ? pool_rows : no_pool);
     const double count = std::max(sums.queries, 1.0);
     result.index_quality.push_back({group.layer, sums.queries, sums.top1 / count, sums.mass / count,
-                                    sums.in_a_pool > 0 ? sums.pool / sums.in_a_pool : -1.0});
+                                    sums.in_a_pool > 0 ? sums.pool / sums.in_a_pool : -1.0,
+                                    sums.in_a_pool > 0 ? sums.pool_topk / sums.in_a_pool : -1.0});
   }
   if (!result.index_loss.defined()) result.index_loss = torch::zeros({});
   if (!groups_.empty()) {

@@ -48,6 +48,8 @@ class ForwardPass {
   torch::Tensor AttendRows(int64_t layer, const torch::Tensor& q, const torch::Tensor& window_rows);
   torch::Tensor FeedForward(int64_t layer, const torch::Tensor& u, ForwardResult& result);
   void FinishIndex(ForwardResult& result);
+  // What the index of a group ought to find for the measured queries, [measured, Tc].
+  torch::Tensor MeasuredTarget(const IndexGroup& group) const;
 
   const torch::Tensor& QueryTable(int64_t ratio) const {
     return ratio == 0 ? window_table_ : compressed_table_;

@@ -1,6 +1,7 @@
 #include "train/indexer.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/result.h"
 #include "kernels/kernels.h"
@@ -40,6 +41,23 @@ void SelectOne(std::span<const float> scores, const SelectionOptions& options,
   }
   kernels.select_topk(scores, options.restricted ? kept : std::span<uint8_t>(), options.block_size,
                       selected);
+}
+
+// The fraction of the `topk` rows with most attention that are in kept blocks.
+double KeptShare(std::span<const float> attention, int64_t topk, std::span<const uint8_t> kept,
+                 int64_t block_size) {
+  std::vector<int64_t> rows(attention.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto count = std::min<int64_t>(topk, static_cast<int64_t>(rows.size()));
+  std::partial_sort(rows.begin(), rows.begin() + count, rows.end(), [&](int64_t a, int64_t b) {
+    const float left = attention[static_cast<size_t>(a)];
+    const float right = attention[static_cast<size_t>(b)];
+    return left != right ? left > right : a < b;
+  });
+  const auto found = std::count_if(rows.begin(), rows.begin() + count, [&](int64_t row) {
+    return kept[static_cast<size_t>(row / block_size)] != 0;
+  });
+  return static_cast<double>(found) / static_cast<double>(count);
 }
 
 // The gradients of the summed loss, and the sum of the weights it is to be divided by.
@@ -123,6 +141,29 @@ Tensor IndexLoss(const IndexVectors& vectors, const Tensor& mass, const Tensor& 
                              vectors.ratio, first_position);
 }
 
+Tensor MeasuredIndexLoss(const IndexVectors& vectors, const std::vector<MeasuredQuery>& measured,
+                         const Tensor& target) {
+  const int64_t heads = vectors.heads();
+  const int64_t dim = vectors.keys.size(2);
+  const int64_t rows = vectors.keys.size(1);
+  const auto count = static_cast<int64_t>(measured.size());
+  std::vector<Tensor> losses;
+  for (int64_t i = 0; i < count; ++i) {
+    const MeasuredQuery& query = measured[static_cast<size_t>(i)];
+    const int64_t visible = std::min(vectors.visible(query.position), rows);
+    if (visible < 1 || target[i].sum().item<float>() <= 0.0f) continue;
+    const Tensor keys = vectors.keys[query.batch].narrow(0, 0, visible);
+    const Tensor dots =
+        vectors.queries[query.batch][query.position].view({heads, dim}).matmul(keys.t());
+    const Tensor weights = vectors.weights[query.batch][query.position].view({1, heads});
+    const Tensor log_share = torch::log_softmax(weights.matmul(torch::relu(dots)), 1).view({-1});
+    const Tensor wanted = target[i].narrow(0, 0, visible);
+    losses.push_back(torch::xlogy(wanted, wanted).sum() - (wanted * log_share).sum());
+  }
+  if (losses.empty()) return torch::zeros({});
+  return torch::stack(losses).mean();
+}
+
 QualitySums MeasureSelection(const IndexVectors& vectors, const SelectionOptions& options,
                              const AttentionMass& mass,
                              std::vector<std::vector<uint8_t>>& pool_rows) {
@@ -159,6 +200,8 @@ QualitySums MeasureSelection(const IndexVectors& vectors, const SelectionOptions
     if (pool_rows[i].empty()) continue;
     sums.in_a_pool += 1;
     sums.pool += pool_rows[i][static_cast<size_t>(best / options.block_size)] != 0 ? 1 : 0;
+    sums.pool_topk += KeptShare({attention, static_cast<size_t>(visible)}, options.topk,
+                                pool_rows[i], options.block_size);
   }
   return sums;
 }

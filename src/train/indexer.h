@@ -45,12 +45,20 @@ torch::Tensor MakePool(int64_t batch, int64_t tokens, int64_t rows, int64_t bloc
 torch::Tensor IndexLoss(const IndexVectors& vectors, const torch::Tensor& mass,
                         const torch::Tensor& selected, int64_t first_position);
 
+// Where lists are short, the loss over them never asks for a row that they lack. This one compares
+// with attention over all rows: mean over measured queries of KL(target || softmax(scores)), both
+// over every visible row. target: [measured, Tc], each row sums to one, or is zero and left out.
+torch::Tensor MeasuredIndexLoss(const IndexVectors& vectors,
+                                const std::vector<MeasuredQuery>& measured,
+                                const torch::Tensor& target);
+
 // Sums over measured queries.
 struct QualitySums {
   double queries = 0;
   double top1 = 0;       // the row with most attention is listed
   double mass = 0;       // fraction of attention on listed rows
   double pool = 0;       // the row with most attention is in the pool
+  double pool_topk = 0;  // fraction of the topk rows with most attention that are in the pool
   double in_a_pool = 0;  // queries that have a pool
 };
 // Scores and selects again for the measured queries alone. pool_rows: of each of them, the kept

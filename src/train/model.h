@@ -66,11 +66,12 @@ struct ForwardOptions {
 // Fractions over the measured positions of a forward pass, for the progress line and the tests.
 // They compare the lists that the index would select (sparse or not) with dense attention.
 struct IndexQuality {
-  int64_t layer = -1;      // the index source
-  double queries = 0;      // measured positions with attention on compressed rows
-  double top1_recall = 0;  // the row with most attention is among the selected ones
-  double mass_recall = 0;  // attention mass on the selected rows
-  double pool_recall = 0;  // the row with most attention is in the candidate pool; -1: no pool
+  int64_t layer = -1;           // the index source
+  double queries = 0;           // measured positions with attention on compressed rows
+  double top1_recall = 0;       // the row with most attention is among the selected ones
+  double mass_recall = 0;       // attention mass on the selected rows
+  double pool_recall = 0;       // the row with most attention is in the candidate pool; -1: no pool
+  double pool_topk_recall = 0;  // share of the index_topk rows with most attention in it; -1: none
 };
 
 struct ForwardResult {

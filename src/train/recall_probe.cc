@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "core/file.h"
 #include "recall/random.h"
 #include "recall/recall_case.h"
 #include "text/chat_encoding.h"
@@ -70,6 +71,11 @@ Result<std::vector<RecallProbe>> MakeProbes(const ProbeOptions& options, const F
     probes.push_back(std::move(probe));
   }
   return probes;
+}
+
+Result<Filler> OpenProbeFiller(const std::string& path, uint64_t seed) {
+  if (path.empty()) return Filler::Neutral(seed);
+  return Filler::Create(TRY(ReadFile(path, kFillerBytesMax)), path);
 }
 
 }  // namespace minke::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/result.h"
@@ -29,5 +30,9 @@ struct ProbeOptions {
 // From the evaluation's stream of random numbers: never what training has seen.
 Result<std::vector<RecallProbe>> MakeProbes(const ProbeOptions& options, const Filler& filler,
                                             const Tokenizer& tokenizer);
+
+inline constexpr uint64_t kFillerBytesMax = uint64_t{1} << 30;
+// The text between the facts: that of a file, or without a path made-up sentences of the seed.
+Result<Filler> OpenProbeFiller(const std::string& path, uint64_t seed);
 
 }  // namespace minke::train

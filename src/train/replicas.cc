@@ -108,7 +108,8 @@ void Replicas::RunPart(Part& part, const StageConfig& stage, const LossScales& s
   if (part.rows.empty()) return;
   ForwardOptions options = OptionsOf(stage);
   if (stage.replay_share > 0) options.decoder_from = part.decoder_from;
-  if (options.distill) options.measured = Measured(part.rows, measure);
+  // Sparse attention teaches the index at the measured positions, so there they are always wanted.
+  if (options.distill) options.measured = Measured(part.rows, measure || stage.sparse);
   ForwardResult result = part.model->Forward(Ids(part.rows), options);
   torch::Tensor loss = RowLoss(*part.model, result.hidden, stage.quantization, part.rows,
                                part.kinds, scales, &part.sums);
@@ -165,6 +166,7 @@ void Replicas::AddFigures(StepResult* result) {
       to.top1_recall += from.queries * from.top1_recall;
       to.mass_recall += from.queries * from.mass_recall;
       to.pool_recall += from.queries * from.pool_recall;
+      to.pool_topk_recall += from.queries * from.pool_topk_recall;
     }
   }
   std::erase_if(result->index_quality,
@@ -173,6 +175,7 @@ void Replicas::AddFigures(StepResult* result) {
     quality.top1_recall /= quality.queries;
     quality.mass_recall /= quality.queries;
     quality.pool_recall /= quality.queries;
+    quality.pool_topk_recall /= quality.queries;
   }
 }
 

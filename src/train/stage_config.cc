@@ -160,6 +160,7 @@ Status ReadQuantization(KeyReader& reader, Quantization* quantization) {
     return {};
   }
   KeyReader entry = TRY(KeyReader::Open(*value, reader.what(), reader.Name("quantization")));
+  *quantization = Quantization::None();
   size_t rows = 0;
   TRY_STATUS(entry.Word("rows", {"float", "bf16", "q4k", "harsh"}, &rows));
   quantization->rows = static_cast<RowPrecision>(rows);

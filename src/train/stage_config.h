@@ -93,7 +93,8 @@ Result<TrainingConfig> LoadTrainingConfig(const std::string& path);
 
 class KeyReader;
 // The key "quantization": "none", "all", or an object with rows ("float", "bf16", "q4k", "harsh"),
-// index, window, activations and weights. Untouched where the key is absent.
+// index, window, activations and weights; what an object does not name is not rounded. Untouched
+// where the key is absent.
 Status ReadQuantization(KeyReader& reader, Quantization* quantization);
 
 // How far a stage is, 0 at its start, 1 or more at its end.
