@@ -60,6 +60,7 @@ std::vector<Expected> AloneAnswers(const EngineOptions& options, int count) {
     generation.ignore_eos = request.ignore_eos;
     generation.tenant = request.tenant;
     generation.on_token = [&](const TokenEvent& event) {
+      if (event.id == kNoToken) return;
       expected.logprobs.push_back(event.logprob->logprob);
       for (const TokenLogprob& other : event.alternatives) {
         expected.logprobs.push_back(other.logprob);
