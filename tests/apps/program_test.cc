@@ -70,6 +70,26 @@ TEST(Program, WrongUseExitsWithTwoAndTheWayOut) {
   EXPECT_EQ(RunMinke({}).exit_code, 2);
 }
 
+TEST(Program, AWrongWordIsNamedWithTheHelpOfItsOwnCommand) {
+  const struct {
+    std::vector<std::string> arguments;
+    const char* says;
+  } cases[] = {
+      {{"foo"}, "There is no command foo (minke --help "},
+      {{"cache", "foo"}, "There is no command foo (minke cache --help "},
+      {{"--foo"}, "not expected: --foo (minke --help "},
+      {{"cache", "gc", "--foo"}, "not expected: --foo (minke cache gc --help "},
+      {{"cache", "gc"}, "--kv-disk is required (minke cache gc --help "},
+      {{"cache", "ls", "--kv-disk", "d", "--limit", "-1"}, "(minke cache ls --help "},
+      {{"eval", "perplexity", "--foo"}, "not expected: --foo (minke eval perplexity --help "},
+      {{"chat", "--foo"}, "not expected: --foo (minke chat --help "}};
+  for (const auto& wrong : cases) {
+    const Finished run = RunMinke(wrong.arguments);
+    EXPECT_EQ(run.exit_code, 2) << wrong.says;
+    EXPECT_NE(run.err.find(wrong.says), std::string::npos) << run.err;
+  }
+}
+
 TEST(Program, WorkThatFailsExitsWithOneAndASentence) {
   const TemporaryFolder folder;
   const std::vector<std::vector<std::string>> failing = {
