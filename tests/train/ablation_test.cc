@@ -49,6 +49,7 @@ TEST(AblationPlan, ReadsARow) {
   const AblationRow& row = plan->rows.at(0);
   EXPECT_EQ(row.seeds, (std::vector<uint64_t>{3, 4}));
   EXPECT_EQ(row.training.stages.at(0).length.steps, 10);
+  EXPECT_EQ(row.lengths, plan->lengths);
   EXPECT_TRUE(row.variants.at(0).options.sparse);
   EXPECT_FALSE(row.variants.at(0).options.pool);
   EXPECT_EQ(row.variants.at(0).options.quantization.rows, RowPrecision::kFloat);
@@ -57,6 +58,22 @@ TEST(AblationPlan, ReadsARow) {
   EXPECT_EQ(row.variants.at(1).options.quantization.rows, RowPrecision::kQ4K);
   EXPECT_EQ(row.variants.at(1).replay_tokens, 32);
   EXPECT_FALSE(row.variants.at(1).options.engram);
+}
+
+TEST(AblationPlan, ARowMayHaveLengthsOfItsOwnAndStartFromNothing) {
+  const Result<AblationPlan> plan = ParseAblationPlan(
+      PlanText(R"({"table": "T", "name": "R", "stages": "short", "lengths": [128, 256],
+        "evaluate": [{"name": "bf16", "quantization": {"rows": "bf16"}}]})"),
+      "plan.json");
+  ASSERT_TRUE(plan) << plan.error().message;
+  const AblationRow& row = plan->rows.at(0);
+  EXPECT_EQ(row.lengths, (std::vector<int64_t>{128, 256}));
+  EXPECT_EQ(row.trunk_state, "");
+  // What a quantization does not name is not rounded.
+  const Quantization& quantization = row.variants.at(0).options.quantization;
+  EXPECT_EQ(quantization.rows, RowPrecision::kBf16);
+  EXPECT_FALSE(quantization.index || quantization.window || quantization.activations ||
+               quantization.weights);
 }
 
 TEST(AblationPlan, WrongOnesAreRefusedWithTheirPlace) {
@@ -73,6 +90,8 @@ TEST(AblationPlan, WrongOnesAreRefusedWithTheirPlace) {
   const std::string begin = R"("table": "T", "name": "R", "from": "s", )";
   EXPECT_NE(row(begin + R"("evaluate": [])").find("rows[0].evaluate"), std::string::npos);
   EXPECT_NE(row(begin + R"("seeds": [-1], )" + evaluate).find("rows[0].seeds"), std::string::npos);
+  EXPECT_NE(row(begin + R"("lengths": [], )" + evaluate).find("rows[0].lengths"),
+            std::string::npos);
   EXPECT_NE(row(begin + R"("speed": 1, )" + evaluate).find("rows[0].speed"), std::string::npos);
   const std::string good = "{" + begin + evaluate + "}";
   EXPECT_EQ(ErrorOf(PlanText(good)), "");
@@ -98,6 +117,18 @@ TEST(AblationPlan, CountsBytesAndKeys) {
   EXPECT_DOUBLE_EQ(IndexedKeysPerQuery(config, 1024, true), 512 + 1024 + 96);
 }
 
+TEST(AblationPlan, APlainDecoderHasAllSourcesOfItsOwn) {
+  const std::string changed =
+      ChangeConfig(testing::NanoConfigText(),
+                   R"({"kv_source_layer_ids": [2, 3, 4, 5], "index_source_layer_ids": [2, 3, 4, 5],
+                       "candidate_source_layer_id": -1})",
+                   "c.json")
+          .value();
+  const ModelConfig config = ParseConfig(changed, "c.json").value();
+  EXPECT_DOUBLE_EQ(CacheBytesPerToken(config, RowPrecision::kBf16, false), (128 + 64) * 3.0);
+  EXPECT_DOUBLE_EQ(IndexedKeysPerQuery(config, 1024, false), 2 * 512 + 2 * 1024);
+}
+
 AblationResult Sample(uint64_t seed, int64_t digits) {
   AblationResult result;
   result.table = "T";
@@ -109,7 +140,7 @@ AblationResult Sample(uint64_t seed, int64_t digits) {
   result.cache_bytes_per_token = 79.5;
   result.indexed_keys_per_query = 96;
   result.recall = {{512, 100, digits, digits - 1}};
-  result.indexes = {{4, 0.99, 0.5, 1}};
+  result.indexes = {{2, 0.97, 0.5, -1, -1}, {4, 0.99, 0.5, 1, 0.875}};
   return result;
 }
 
@@ -128,9 +159,19 @@ TEST(AblationReport, TablesPoolSeedsAndShowTheirSpread) {
   const std::string table = MarkdownTables({Sample(1, 98), Sample(2, 90)});
   EXPECT_NE(table.find("### T"), std::string::npos);
   EXPECT_NE(table.find("94.0 [89.8, 96.5] (90.0 to 98.0)"), std::string::npos) << table;
-  EXPECT_NE(table.find("4: 99 (pool 100)"), std::string::npos) << table;
+  EXPECT_NE(table.find("| 2: 97, 4: 99 | 4: 100 / 87.5 |"), std::string::npos) << table;
   EXPECT_NE(table.find("| 79.5 | 96 |"), std::string::npos) << table;
   EXPECT_EQ(MarkdownTables({}), "");
+}
+
+TEST(AblationReport, RowsOfATableMayHaveLengthsOfTheirOwn) {
+  AblationResult other = Sample(1, 50);
+  other.row = "Q";
+  other.recall[0].length = 256;
+  const std::string table = MarkdownTables({Sample(1, 98), other});
+  EXPECT_NE(table.find("digits at 256 | answer at 256 | digits at 512"), std::string::npos);
+  EXPECT_NE(table.find("| R | V | 1 | - | - | 98.0 ["), std::string::npos) << table;
+  EXPECT_NE(table.find("| Q | V | 1 | 50.0 ["), std::string::npos) << table;
 }
 
 }  // namespace

@@ -206,7 +206,11 @@ TEST(TrainModel, IndexLossReachesTheIndexersAlone) {
     EXPECT_LE(quality.mass_recall, 1);
   }
   EXPECT_EQ(result.index_quality[0].pool_recall, -1) << "layer 2 comes before the pool";
+  EXPECT_EQ(result.index_quality[0].pool_topk_recall, -1);
   EXPECT_GE(result.index_quality[2].pool_recall, 0);
+  // 24 blocks of 4 rows hold some of 32 rows of at most 113, and under random weights not all.
+  EXPECT_GT(result.index_quality[2].pool_topk_recall, 0);
+  EXPECT_LT(result.index_quality[2].pool_topk_recall, 1);
 }
 
 TEST(TrainModel, QualityOfAListThatHoldsEverythingIsOne) {
@@ -219,6 +223,7 @@ TEST(TrainModel, QualityOfAListThatHoldsEverythingIsOne) {
   for (const IndexQuality& quality : model->Forward(RandomIds(1, 96), options).index_quality) {
     EXPECT_DOUBLE_EQ(quality.top1_recall, 1);
     EXPECT_NEAR(quality.mass_recall, 1, 1e-5);
+    EXPECT_EQ(quality.pool_topk_recall, quality.layer < 4 ? -1 : 1);
   }
 }
 

@@ -50,6 +50,11 @@ Result<std::unique_ptr<Model>> Model::Create(const ModelConfig& config, std::vec
   return model;
 }
 
+// The loop is linked whole, so every member that it names has to be here.
+Status Model::Load(const std::string& model_dir) {
+  return Fail("The model of the loop's tests cannot be read from " + model_dir + ".");
+}
+
 std::unique_ptr<Model> Model::Replica() const {
   auto model = std::unique_ptr<Model>(new Model(std::make_unique<Impl>()));
   model->impl_->config = impl_->config;
