@@ -40,9 +40,32 @@ TEST(Resume, TheNextProcessGoesOnAsIfTheFirstHadStayed) {
   const Finished second = RunMinke(ChatArguments({"--kv-disk", disk, "--resume"}), "Three\n");
   ASSERT_EQ(second.exit_code, 0) << second.err;
   EXPECT_EQ(first.out + second.out, whole.out);
+  EXPECT_EQ(first.err.find("going on with"), std::string::npos) << first.err;
   struct stat status = {};
   ASSERT_EQ(::stat((disk + "/conversation.json").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
+TEST(Resume, APipeIsToldWhatItGoesOnWith) {
+  TemporaryFolder folder;
+  const std::vector<std::string> resumed =
+      ChatArguments({"--kv-disk", folder.Path("cache"), "--resume"});
+  const std::string question = "Tell me of the sea " + std::string(60, 'e') + "!";
+  ASSERT_EQ(RunMinke(ChatArguments({"--kv-disk", folder.Path("cache")}), "One\n" + question + "\n")
+                .exit_code,
+            0);
+  const Finished second = RunMinke(resumed, "Three\n");
+  EXPECT_NE(second.err.find("minke: note: going on with a conversation of 4 messages and "),
+            std::string::npos)
+      << second.err;
+  EXPECT_NE(second.err.find(" tokens, whose last question began \"Tell me of the sea eee"),
+            std::string::npos)
+      << second.err;
+  EXPECT_EQ(second.err.find('!'), std::string::npos) << second.err;
+  EXPECT_EQ(second.out.find("going on"), std::string::npos);
+  const Finished third = RunMinke(resumed, "Four\n");
+  EXPECT_NE(third.err.find(" 6 messages and "), std::string::npos) << third.err;
+  EXPECT_NE(third.err.find("whose last question was \"Three\"."), std::string::npos) << third.err;
 }
 
 // A program that is asked to end writes what it knows first (serving.md 6.E, 69).
