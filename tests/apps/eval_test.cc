@@ -138,6 +138,41 @@ TEST(EvalPerplexityCommand, CountsTokensBytesAndWindows) {
   EXPECT_NEAR(report.Find("perplexity")->as_double(), std::exp(nats), 1e-6 * std::exp(nats));
 }
 
+TEST(EvalPerplexityCommand, RefusesBytesThatAreNoTextAndSaysWhere) {
+  const TemporaryFolder folder;
+  const std::string text = "Grüße, 你好.\n";
+  const std::string file = folder.Write("image.png", text + "\xff\xd8\xff");
+  const Finished binary = Eval({"perplexity", "--file", file});
+  EXPECT_EQ(binary.exit_code, kExitFailure);
+  EXPECT_EQ(binary.out, "");
+  EXPECT_NE(binary.err.find(file + " is no UTF-8 text"), std::string::npos) << binary.err;
+  EXPECT_NE(binary.err.find("offset " + std::to_string(text.size()) + " (0xff"), std::string::npos)
+      << binary.err;
+  const Finished cut = Eval({"perplexity", "--file", folder.Write("cut.txt", text + "\xe4\xbd")});
+  EXPECT_EQ(cut.exit_code, kExitFailure);
+  EXPECT_NE(cut.err.find("offset " + std::to_string(text.size())), std::string::npos) << cut.err;
+  EXPECT_EQ(Eval({"perplexity", "--file", folder.Write("good.txt", text)}).exit_code, 0);
+}
+
+TEST(EvalPerplexityCommand, SaysThatWeightsAreRandomAndWhatItComputedWith) {
+  const TemporaryFolder folder;
+  const std::string file = folder.Write("text.txt", "The path runs along the hills.");
+  const Finished run = Eval({"perplexity", "--file", file, "--json"});
+  EXPECT_NE(run.err.find("weights of this model are random"), std::string::npos) << run.err;
+  const auto kernels = [](const Finished& finished) {
+    const Result<Json> json = ParseJson(finished.out, "output");
+    return json.has_value() ? json->Find("kernels")->as_string() : finished.err;
+  };
+  const std::string target = kernels(RunMinke(
+      {"generate", "--model", kMini, "--threads", "1", "-n", "1", "--prompt", "x", "--json"}));
+  EXPECT_EQ(kernels(run), target);
+  EXPECT_EQ(kernels(Eval({"perplexity", "--file", file, "--json", "--kernels", "reference"})),
+            "reference");
+  EXPECT_EQ(kernels(RunMinke({"logits", "--model", kMini, "--tokens", folder.Write("ids", "0 1"),
+                              "--out", folder.Path("out"), "--json"})),
+            target);
+}
+
 // Random weights foresee about nothing: close to the logarithm of the vocabulary, and not below
 // what the logits of `minke logits` say.
 TEST(EvalPerplexityCommand, AgreesWithTheLogits) {
