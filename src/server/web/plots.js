@@ -7,13 +7,13 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-function axis(values) {
+// more: what this axis has of its own. uPlot takes a member that is undefined for a wish.
+function axis(more) {
   return {
     stroke: () => colour('quiet'),
     grid: { stroke: () => colour('line'), width: 1 },
     ticks: { stroke: () => colour('line'), width: 1 },
-    values,
-    size: values ? 64 : undefined,
+    ...more,
   };
 }
 
@@ -53,26 +53,35 @@ export class Plot {
 
   options() {
     const { uPlot } = globalThis;
-    const value = this.series[0].value;
+    const { value } = this.series[0];
+    // A bar stands around its place and needs room at both ends.
+    const room = { number: 0.5, day: 43_200, time: 0 }[this.x];
+    const days = this.x !== 'day' ? {}
+      : { tzDate: (at) => uPlot.tzDate(new Date(at * 1000), 'Etc/UTC') };
+    const steps = { number: { incrs: [1, 2, 5, 10, 20, 50, 100] }, time: {},
+      day: { incrs: [1, 2, 5, 10, 30, 90, 365].map((step) => step * 86_400) } }[this.x];
     return {
+      ...days,
       width: this.width(),
       height: kHeight,
-      tzDate: this.x === 'day' ? (at) => uPlot.tzDate(new Date(at * 1000), 'Etc/UTC') : undefined,
       scales: {
-        x: { time: this.x !== 'number' },
+        x: { time: this.x !== 'number', range: (_, low, high) => [low - room, high + room] },
         y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] },
       },
-      axes: [axis(), axis((_, splits) => splits.map((split) => value(split)))],
+      axes: [axis(steps),
+        axis({ values: (_, splits) => splits.map((split) => value(split)), size: 72 })],
       cursor: { drag: { x: false, y: false } },
       series: [
         this.x === 'number' ? { label: 'answer' } : {},
         ...this.series.map((one) => ({
           label: one.label,
           stroke: () => colour(one.colour),
-          fill: one.bars ? () => colour(one.colour) : undefined,
           width: 2,
-          points: { show: one.bars ? false : undefined, size: 4 },
-          paths: one.bars ? uPlot.paths.bars({ size: [0.7, 40] }) : undefined,
+          ...(one.bars ? {
+            fill: () => colour(one.colour),
+            points: { show: false },
+            paths: uPlot.paths.bars({ size: [0.7, 40] }),
+          } : {}),
           value: (_, at) => (at === null || at === undefined ? '–' : one.value(at)),
         })),
       ],

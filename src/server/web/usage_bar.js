@@ -55,7 +55,8 @@ export function tokensLine(detail) {
 
 export function reasonLine(detail) {
   const reason = kReasons[detail.miss_reason] ?? detail.miss_reason ?? '';
-  const place = detail.first_difference >= 0 && detail.miss_reason !== 'none'
+  // A cold prompt differs from its beginning on: no news.
+  const place = detail.first_difference > 0
     ? `, from token ${count(detail.first_difference)} on` : '';
   return reason + place;
 }
