@@ -17,13 +17,15 @@ set(rows "")
 foreach(path IN LISTS paths)
   file(SIZE ${PAGE_DIR}/${path} bytes)
   if(bytes GREATER PAGE_FILE_BYTES_MAX)
-    message(FATAL_ERROR "${path} of the web page has ${bytes} bytes, at most ${PAGE_FILE_BYTES_MAX} "
+    message(FATAL_ERROR
+      "${path} of the web page has ${bytes} bytes, at most ${PAGE_FILE_BYTES_MAX} "
       "are compiled in; split it, or raise PAGE_FILE_BYTES_MAX.")
   endif()
   file(READ ${PAGE_DIR}/${path} text)
   string(FIND "${text}" ")MINKE_PAGE\"" end)
   if(NOT end EQUAL -1)
-    message(FATAL_ERROR "${path} of the web page holds the mark that ends a literal, )MINKE_PAGE\".")
+    message(FATAL_ERROR
+      "${path} of the web page holds the mark that ends a literal, )MINKE_PAGE\".")
   endif()
   cmake_path(GET path EXTENSION LAST_ONLY extension)
   string(SUBSTRING ${extension} 1 -1 extension)
