@@ -31,6 +31,7 @@ std::vector<LedgerDay> Totals(const std::vector<LedgerDay>& days) {
     AddDay(sum, day);
   }
   std::vector<LedgerDay> totals;
+  totals.reserve(sums.size());
   for (const auto& [currency, sum] : sums) totals.push_back(sum);
   return totals;
 }
@@ -45,6 +46,7 @@ std::vector<LedgerDay> ByDayAndKey(const std::vector<LedgerDay>& days) {
     AddDay(sum, day);
   }
   std::vector<LedgerDay> lines;
+  lines.reserve(sums.size());
   for (const auto& [key, sum] : sums) lines.push_back(sum);
   return lines;
 }

@@ -88,7 +88,7 @@ Status Generation::RunRows(int64_t rows_max) {
   const int64_t vocab_size = engine_.info.vocab_size;
   session_.logits.resize(rows.want_logits ? static_cast<size_t>(vocab_size) : 0);
   const View<float> row(session_.logits.data(), rows.want_logits ? 1 : 0, vocab_size);
-  const Status status = engine_.RunStep({&rows, 1}, row);
+  Status status = engine_.RunStep({&rows, 1}, row);
   if (!status) {
     session_.logits.clear();
     return status;
