@@ -307,6 +307,33 @@ TEST_F(CacheCommand, WhatCannotBeIsSaid) {
   EXPECT_FALSE(std::filesystem::exists(fresh)) << "made for a file that is not there";
 }
 
+TEST(CacheImport, OfAWrongFileLeavesADirectoryAsItWas) {
+  const TemporaryFolder folder;
+  const std::string empty = folder.Path("empty");
+  std::filesystem::create_directory(empty);
+  std::filesystem::permissions(empty, std::filesystem::perms::owner_all);
+  const SegmentHeaderBytes newer =
+      EncodeSegmentHeader({.version = kStoreFormatVersion + 1, .number = 0, .created_us = 1});
+  const struct {
+    std::string file;
+    const char* says;
+  } cases[] = {
+      {folder.Write("text.seg", "not an export"), "does not begin like an exported cache"},
+      {folder.Write("short.seg", ""), "does not begin like an exported cache"},
+      {folder.Write("newer.seg", {reinterpret_cast<const char*>(newer.data()), newer.size()}),
+       "has format 2"},
+      {folder.Path("empty"), "empty"}};
+  for (const auto& wrong : cases) {
+    for (const std::string& directory : {empty, folder.Path("fresh")}) {
+      const Finished run = RunMinke({"cache", "import", wrong.file, "--kv-disk", directory});
+      EXPECT_EQ(run.exit_code, 1) << wrong.file;
+      EXPECT_NE(run.err.find(wrong.says), std::string::npos) << run.err;
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(empty)) << wrong.file;
+    EXPECT_FALSE(std::filesystem::exists(folder.Path("fresh"))) << wrong.file;
+  }
+}
+
 TEST(CacheHelp, EveryActionTeaches) {
   for (const char* action : {"stats", "ls", "verify", "gc", "export", "import", "forget"}) {
     const Finished run = RunMinke({"cache", action, "--help"});
