@@ -144,12 +144,15 @@ Result<int> List(const CacheCommandFlags& flags, BlockStore& store) {
 
 Result<int> Verify(const CacheCommandFlags& flags, BlockStore& store) {
   VerifyReport report;
+  // Opening a store for removing has removed what lies beyond the end of a file.
+  const int64_t damaged_before = flags.remove ? store.Stats().records_damaged : 0;
   {
     StatusLine status;
     report = TRY(store.Verify(flags.remove, [&status](int64_t done, int64_t total) {
       if (total > 0) status.Show(fmt::format("Checking ... {} %", 100 * done / total));
     }));
   }
+  report.records_damaged += damaged_before;
   // A store that is open for removing has mended what it could of the segments.
   const bool damage_stays =
       report.segments_damaged > 0 || (report.records_damaged > 0 && !flags.remove);

@@ -105,7 +105,7 @@ std::string ExplainCacheUse(const CacheUse& report) {
                        kCacheBlockTokens, at);
   }
   if (report.reason == "damaged") {
-    return "A record on disk could not be trusted and was removed; what follows it was computed.";
+    return "A record on disk could not be trusted and is never used; what follows it is computed.";
   }
   if (report.reason == "no_snapshot") {
     if (report.first_difference >= 0) {

@@ -239,6 +239,15 @@ TEST_F(CacheCommand, VerifyFindsDamageAndRemovesItOnce) {
   EXPECT_EQ(Number(Cache({"verify", "--kv-disk", directory}), "records_damaged"), 0);
 }
 
+TEST_F(CacheCommand, VerifyRemovesAsManyRecordsOfACutSegmentAsItFound) {
+  const std::string segment = directory + "/segment-00000001.mks";
+  std::filesystem::resize_file(segment, std::filesystem::file_size(segment) * 2 / 3);
+  const int64_t damaged = Number(Cache({"verify", "--kv-disk", directory}, 1), "records_damaged");
+  EXPECT_GT(damaged, 0);
+  EXPECT_EQ(Number(Cache({"verify", "--remove", "--kv-disk", directory}), "removed"), damaged);
+  EXPECT_EQ(Number(Cache({"verify", "--kv-disk", directory}), "records_damaged"), 0);
+}
+
 TEST_F(CacheCommand, VerifyFailsForASegmentOfAnotherVersion) {
   std::fstream file(directory + "/segment-00000001.mks",
                     std::ios::in | std::ios::out | std::ios::binary);
