@@ -152,7 +152,7 @@ class WritingLedger : public Ledger {
 
 Status WritingLedger::OpenDatabase() {
   database_ = std::make_unique<LedgerDatabase>(path_);
-  const Status status = database_->Open();
+  Status status = database_->Open();
   if (status) return {};
   const bool damaged = database_->damaged();
   database_.reset();
@@ -170,7 +170,7 @@ Status WritingLedger::OpenAnew(const Error& damage) {
         fmt::format("{} It was set aside as {}, and a new one begun.", damage.message, aside);
   }
   database_ = std::make_unique<LedgerDatabase>(path_);
-  const Status status = database_->Open();
+  Status status = database_->Open();
   if (!status) database_.reset();
   return status;
 }

@@ -213,7 +213,7 @@ Status LedgerDatabase::AddSums(const std::vector<LedgerDay>& sums) {
 }
 
 Status LedgerDatabase::Add(const std::vector<LedgerDay>& sums) {
-  const Status status = AddSums(sums);
+  Status status = AddSums(sums);
   // Some failures have ended the transaction already; then this one is refused, which is as well.
   if (!status) sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
   return status;

@@ -134,9 +134,11 @@ class MessagesInputReader {
         turn.content.push_back({.text = BodyText(block, "text")});
       } else if (type == "thinking") {
         std::string thinking = BodyText(block, "thinking");
-        if (turn.reasoning_content.has_value())
-          thinking = *turn.reasoning_content + "\n" + thinking;
-        turn.reasoning_content = std::move(thinking);
+        if (turn.reasoning_content.has_value()) {
+          turn.reasoning_content->append("\n").append(thinking);
+        } else {
+          turn.reasoning_content = std::move(thinking);
+        }
       } else if (type == "tool_use") {
         TRY_STATUS(ReadToolUse(block, BlockPlace(i), &turn));
       } else if (type.empty()) {
