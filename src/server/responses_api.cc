@@ -90,14 +90,14 @@ ApiStatus ReadTextFormat(const Json& body, ApiRequest* request) {
 
 // The members of a request that its answer repeats, with what holds where nothing was said.
 Json EchoFields(const Json& body, const ApiRequest& request) {
-  const auto said = [&body](std::string_view key, Json otherwise) {
+  const auto said = [&body](std::string_view key, const Json& otherwise) {
     const Json* value = BodyMember(body, key);
-    return value == nullptr ? std::move(otherwise) : *value;
+    return value == nullptr ? otherwise : *value;
   };
   const Json* reasoning = BodyMember(body, "reasoning");
-  const auto of_reasoning = [reasoning](std::string_view key, Json otherwise) {
+  const auto of_reasoning = [reasoning](std::string_view key, const Json& otherwise) {
     const Json* value = reasoning == nullptr ? nullptr : BodyMember(*reasoning, key);
-    return value == nullptr ? std::move(otherwise) : *value;
+    return value == nullptr ? otherwise : *value;
   };
   Json text = said("text", JsonObject());
   if (BodyMember(text, "format") == nullptr) {

@@ -255,7 +255,8 @@ async function keyIsAskedForAndKept() {
     await page.waitForSelector('#key-form', { state: 'hidden' });
     await sendAndWait(page, 'one');
     checkEqual(server.posts[0].headers.authorization, 'Bearer secret', 'key');
-    const stored = await page.evaluate(() => JSON.stringify([{ ...localStorage }, document.cookie]));
+    const stored = await page.evaluate(
+      () => JSON.stringify([{ ...localStorage }, document.cookie]));
     check(!stored.includes('secret'), 'the key outlives the tab');
     await page.reload();
     await page.waitForFunction(() => document.getElementById('server-line').textContent !== '');
