@@ -1,5 +1,7 @@
 #include "tests/text/answer_support.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 
 #include "core/json.h"
@@ -128,6 +130,43 @@ bool ShowsMarkup(std::string_view text) {
     if (text.find(mark) != std::string_view::npos) return true;
   }
   return false;
+}
+
+std::string Parameter(std::string_view name, bool is_string, std::string_view value) {
+  return "<｜DSML｜ parameter name=\"" + std::string(name) + "\" string=\"" +
+         (is_string ? "true" : "false") + "\">" + std::string(value) + "</｜DSML｜ parameter>\n";
+}
+
+std::string Invoke(std::string_view name, std::string_view parameters) {
+  return "<｜DSML｜ invoke name=\"" + std::string(name) + "\">\n" + std::string(parameters) +
+         "</｜DSML｜ invoke>";
+}
+
+std::string Block(std::string_view invokes) {
+  return std::string(kOpen) + std::string(invokes) + std::string(kClose);
+}
+
+std::string ReplaceAll(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+AnswerParserOptions ChatOptionsOf(bool tools) {
+  AnswerParserOptions options = ToolOptions();
+  options.thinking = false;
+  options.tools = tools;
+  return options;
+}
+
+void ExpectSplitsAgree(std::string_view text, const AnswerParserOptions& options) {
+  const Answer whole = ReadAnswer(text, options);
+  ASSERT_EQ(whole.broken, "") << text;
+  ASSERT_EQ(ReadAnswerByBytes(text, options).Text(), whole.Text()) << text;
+  for (size_t cut = 0; cut <= text.size(); ++cut) {
+    ASSERT_EQ(ReadAnswer(text, options, {cut}).Text(), whole.Text()) << text << " at " << cut;
+  }
 }
 
 }  // namespace minke::testing

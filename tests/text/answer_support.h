@@ -43,4 +43,17 @@ AnswerParserOptions ToolOptions();
 // Whether markup shows: the format's token, its bar after a bracket, or a tag in its spelling.
 bool ShowsMarkup(std::string_view text);
 
+// The format's block of calls and its parts.
+inline constexpr std::string_view kOpen = "\n\n<｜DSML｜ calls>\n";
+inline constexpr std::string_view kClose = "\n</｜DSML｜ calls>";
+std::string Parameter(std::string_view name, bool is_string, std::string_view value);
+std::string Invoke(std::string_view name, std::string_view parameters);
+std::string Block(std::string_view invokes);
+std::string ReplaceAll(std::string text, std::string_view from, std::string_view to);
+// ToolOptions() without thinking, with or without its tools.
+AnswerParserOptions ChatOptionsOf(bool tools);
+
+// Every split in two, every byte alone, and random splits give one result.
+void ExpectSplitsAgree(std::string_view text, const AnswerParserOptions& options);
+
 }  // namespace minke::testing
