@@ -141,7 +141,7 @@ TEST(Cost, WrongCommandLinesAreExplained) {
   const std::vector<Case> cases = {
       {{"cost", "--since", "2026-02-30"}, "expected a day such as 2026-11-01"},
       {{"cost", "--since", "yesterday"}, "expected a day"},
-      {{"cost", "--json", "--csv"}, "--csv excludes --json"},
+      {{"cost", "--json", "--csv"}, "--json excludes --csv"},
       {{"cost", "--ledger", ""}, "the name of a file"},
       {{"cost", "--key", ""}, "the name of a key"},
   };
