@@ -27,9 +27,8 @@ export function checkEqual(found, expected, what) {
   if (a !== b) throw new Error(`${what}: found ${a}, expected ${b}`);
 }
 
-// A page whose requests and errors are watched. `allowed`: what the browser may complain of, which
-// is an answer that is an error by intent.
-export async function openPage(browser, url, options = {}) {
+// A page whose requests and errors are watched. `allowed`: what the browser may complain of.
+export async function openPage(browser, url, { allowed = null, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   context.setDefaultTimeout(kWaitMs);
   const page = await context.newPage();
@@ -41,7 +40,9 @@ export async function openPage(browser, url, options = {}) {
   page.on('pageerror', (error) => faults.push(`threw ${error.message}`));
   page.on('console', (message) => {
     const text = message.text();
+    // An answer may be an error by intent.
     if (message.type() !== 'error' || /Failed to load resource/.test(text)) return;
+    if (allowed?.test(text)) return;
     faults.push(`complained: ${text}`);
   });
   await page.goto(url);
