@@ -10,6 +10,9 @@ BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libhwy-dev nlohmann-json3-dev l
 TEST_PACKAGES=(libgtest-dev libgmock-dev librapidcheck-dev clang-14 clang-tidy-14 clang-format-14
   libclang-rt-14-dev llvm-14 ccache qemu-user git ca-certificates dpkg-dev file systemd)
 
+# To build the trainer and run its tests.
+TRAIN_PACKAGES=(libtorch-dev libopenblas-dev)
+
 # Megabytes that one compiler process may take at its worst, under the sanitizers.
 COMPILE_MB_MAX=1300
 
