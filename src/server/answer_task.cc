@@ -188,7 +188,7 @@ AnswerVerdict AnswerTask::OnToken(const ServiceToken& token) {
   return parser_.finished() ? AnswerVerdict::kEnough : AnswerVerdict::kGoOn;
 }
 
-AnswerEnd AnswerTask::EndOf(const ServiceResult& result) {
+AnswerEnd AnswerTask::EndOf(const ServiceResult& result, bool complete) {
   usage_.cache = result.cache;
   usage_.hit_tokens = result.cache.cached_tokens;
   usage_.miss_tokens = usage_.prompt_tokens - usage_.hit_tokens;
@@ -198,7 +198,7 @@ AnswerEnd AnswerTask::EndOf(const ServiceResult& result) {
   usage_.decode_seconds = result.decode_seconds;
   host_.Price(&usage_);
   AnswerEnd end{.finish = AnswerFinish::kStop, .stop_string = {}, .usage = usage_};
-  if (result.finish_reason == FinishReason::kLength && !parser_.finished()) {
+  if (result.finish_reason == FinishReason::kLength && !complete) {
     end.finish = AnswerFinish::kLength;  // also where it cut a call short
   } else if (parser_.tool_calls() > 0) {
     end.finish = AnswerFinish::kToolCalls;
@@ -240,7 +240,7 @@ void AnswerTask::OnEnd(const Result<ServiceResult>& result) {
   over_ = true;
   if (exchange_->gone()) {
     // What was computed is counted even if nobody reads it.
-    if (result) EndOf(*result);
+    if (result) EndOf(*result, parser_.finished());
     Report(AnswerOutcome::kCancelled, {});
     return;
   }
@@ -249,9 +249,10 @@ void AnswerTask::OnEnd(const Result<ServiceResult>& result) {
     Report(AnswerOutcome::kError, result.error().message);
     return;
   }
+  const bool complete = parser_.finished();  // before the end of the input makes it so
   parser_.Finish(&pieces_);
   WritePieces();
-  const AnswerEnd end = EndOf(*result);
+  const AnswerEnd end = EndOf(*result, complete);
   std::string bytes = writer_->End(end);
   if (head_sent_) {
     Send(std::move(bytes));

@@ -89,7 +89,8 @@ class AnswerTask {
   void Send(std::string bytes);
   void StartHead(int status);
   void WritePieces();
-  AnswerEnd EndOf(const ServiceResult& result);
+  // complete: the parser found the end of the answer by itself.
+  AnswerEnd EndOf(const ServiceResult& result, bool complete);
   void Respond(int status, std::string body, double retry_after_seconds = 0);
   void Fail(const ApiError& error);
   void Report(AnswerOutcome outcome, std::string error);
