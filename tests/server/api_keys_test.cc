@@ -27,7 +27,7 @@ ApiKeys Keys() {
   return std::move(*keys);
 }
 
-std::string ErrorOf(std::string_view text) {
+std::string KeysErrorOf(std::string_view text) {
   const auto keys = ApiKeys::Parse(text, "keys.txt");
   return keys.has_value() ? "no error" : keys.error().message;
 }
@@ -111,7 +111,7 @@ TEST(ApiKeys, WrongFilesAreNamedByLineWithoutTheirKeys) {
       {"alice sk-secret-0123456\n\nbob sk-secret-0123456\n", "line 3: line 1 has the same key"},
   };
   for (const Case& wrong : cases) {
-    const std::string message = ErrorOf(wrong.text);
+    const std::string message = KeysErrorOf(wrong.text);
     EXPECT_NE(message.find(wrong.message), std::string::npos) << message;
     EXPECT_EQ(message.find("secret"), std::string::npos) << message;
     EXPECT_EQ(message.find("kkkkk"), std::string::npos) << message;
@@ -119,14 +119,15 @@ TEST(ApiKeys, WrongFilesAreNamedByLineWithoutTheirKeys) {
 }
 
 TEST(ApiKeys, FilesHaveLimits) {
-  EXPECT_EQ(ErrorOf(std::string(kApiKeyNameBytesMax, 'n') + " " +
-                    std::string(kApiKeyBytesMax, 'k') + "\nb " + std::string(kApiKeyBytesMin, 'k')),
-            "no error");
+  EXPECT_EQ(
+      KeysErrorOf(std::string(kApiKeyNameBytesMax, 'n') + " " + std::string(kApiKeyBytesMax, 'k') +
+                  "\nb " + std::string(kApiKeyBytesMin, 'k')),
+      "no error");
   std::string text;
   for (size_t i = 0; i < kApiKeysMax; ++i) text += "n sk-key-" + std::to_string(10'000 + i) + "\n";
   // Finding equal keys compares each with all before it.
-  EXPECT_EQ(ErrorOf(text), "no error");
-  EXPECT_NE(ErrorOf(text + "n sk-one-more\n").find("more than 4096 keys"), std::string::npos);
+  EXPECT_EQ(KeysErrorOf(text), "no error");
+  EXPECT_NE(KeysErrorOf(text + "n sk-one-more\n").find("more than 4096 keys"), std::string::npos);
   const TempDirectory directory;
   directory.Write("keys.txt", std::string(kApiKeyFileBytesMax + 1, '#'));
   const auto keys = ApiKeys::Read(directory.Path("keys.txt"));

@@ -68,7 +68,7 @@ struct Written {
   Ids drawn;  // with the end-of-sequence token
   WrittenTurn turn;
 };
-Written Answer(const ChatRequest& request, std::string_view text) {
+Written Answered(const ChatRequest& request, std::string_view text) {
   Written written;
   written.prompt = IdsOf(request);
   written.drawn = ModelIds(text);
@@ -142,7 +142,7 @@ struct Conversation {
 };
 Conversation AfterOneCall() {
   const ChatRequest first = Request(Body(kQuestion));
-  Conversation conversation{Answer(first, kCallText), ReplayMap()};
+  Conversation conversation{Answered(first, kCallText), ReplayMap()};
   conversation.map.Put("tenant", DigestOf(first), {"resp_1"}, conversation.written.turn);
   return conversation;
 }
@@ -208,7 +208,7 @@ TEST(ReplayMap, EditedTurnsAreRenderedAsTheyStand) {
 
 TEST(ReplayMap, TurnsWithoutIdsAreKnownByTheirConversation) {
   const ChatRequest first = Request(Body(kQuestion, ""));
-  Conversation conversation{Answer(first, "hm\n</think>\n\n\nYes."), ReplayMap()};
+  Conversation conversation{Answered(first, "hm\n</think>\n\n\nYes."), ReplayMap()};
   conversation.map.Put("t", DigestOf(first), {"resp_1"}, conversation.written.turn);
   const std::string yes =
       R"(, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "n"})";
@@ -226,9 +226,9 @@ TEST(ReplayMap, WhatThePromptBeganBelongsToTheTurn) {
   const std::string more = R"("thinking_mode": "chat", "tool_choice": "required", )" + kTools;
   const ChatRequest first = Request(Body(kQuestion, more));
   Conversation conversation{
-      Answer(first,
-             "<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"false\">[1,2]"
-             "</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>"),
+      Answered(first,
+               "<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"false\">[1,2]"
+               "</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>"),
       ReplayMap()};
   ASSERT_EQ(conversation.written.turn.tool_calls.size(), 1U);
   conversation.map.Put("t", DigestOf(first), {}, conversation.written.turn);
