@@ -12,7 +12,7 @@
 namespace minke::testing {
 namespace {
 
-constexpr int64_t kAnswerTokensMax = 24;
+constexpr int64_t kEquivalenceTokens = 24;
 constexpr size_t kParagraphs = 7;  // about 950 tokens
 
 struct Answer {
@@ -23,7 +23,7 @@ struct Answer {
 Answer Ask(const Engine& engine, Session& session, const std::vector<int32_t>& prompt) {
   Answer answer;
   GenerationOptions options;
-  options.max_tokens = kAnswerTokensMax;
+  options.max_tokens = kEquivalenceTokens;
   options.on_token = [&answer](const TokenEvent& event) {
     answer.logits.insert(answer.logits.end(), event.logits.begin(), event.logits.end());
   };
