@@ -19,8 +19,7 @@ namespace {
 
 // ---- the cache ----
 
-// Waits for ever in release builds; its gate or the service loses a step.
-TEST(Service, DISABLED_ALongReadFromDiskLetsTheOthersGoOn) {
+TEST(Service, ALongReadFromDiskLetsTheOthersGoOn) {
   const TempDirectory disk;
   Gate gate;
   EngineOptions options = HashOptions();

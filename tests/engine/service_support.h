@@ -195,6 +195,7 @@ class Gate {
       changed_.wait(lock, [&] { return open_ || passed_ < allowed_; });
       ++passed_;
       for (const ForwardSequence& sequence : sequences) rows_passed_ += sequence.new_tokens;
+      changed_.notify_all();  // after the last step no other one arrives and says so
       lock.unlock();
       return HashModel(sequences);
     };
