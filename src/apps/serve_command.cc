@@ -57,6 +57,11 @@ Result<std::string> FindCacheDir(const std::string& flag, const std::string& mod
   return JoinPath(cache, "minke/kv/" + name);
 }
 
+std::string TurnsFileOf(std::string cache_dir) {
+  while (cache_dir.size() > 1 && cache_dir.back() == '/') cache_dir.pop_back();
+  return cache_dir + ".turns";
+}
+
 // Every client is an open file; systems begin with few and allow more.
 void AllowManyFiles() {
   rlimit limit{};
@@ -88,10 +93,12 @@ Status Serve(const ServeFlags& flags) {
   // Before any other thread, so that all of them leave the signals alone.
   Interrupts interrupts = TRY(Interrupts::Create());
   AllowManyFiles();
-  const ServerOptions options = TRY(MakeServerOptions(flags));
+  ServerOptions options = TRY(MakeServerOptions(flags));
   CacheFlags cache = flags.cache;
   const std::string model_dir = TRY(FindModelDir(flags.model.model_dir));
   cache.kv_disk = TRY(FindCacheDir(cache.kv_disk, model_dir));
+  // Beside the directory, which is the cache's alone.
+  if (!cache.kv_disk.empty()) options.turns_file = TurnsFileOf(cache.kv_disk);
   std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, cache));
   ServiceOptions service_options;
   service_options.running_max = flags.running;

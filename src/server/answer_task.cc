@@ -159,7 +159,10 @@ void AnswerTask::OnStart(const CacheUse& use) {
 
 void AnswerTask::WritePieces() {
   std::string bytes;
-  for (const AnswerPiece& piece : pieces_) bytes += writer_->Piece(piece);
+  for (const AnswerPiece& piece : pieces_) {
+    bytes += writer_->Piece(piece);
+    if (job_.place.kept) recorder_.AddPiece(piece);
+  }
   pieces_.clear();
   Send(std::move(bytes));
 }
@@ -173,6 +176,7 @@ AnswerVerdict AnswerTask::OnToken(const ServiceToken& token) {
     host_.OnInterTokenSeconds(Seconds(now - last_token_));
   }
   last_token_ = now;
+  if (job_.place.kept) recorder_.AddToken(token.id);
   if (token.is_stop) return AnswerVerdict::kGoOn;
   const bool in_reasoning = parser_.in_reasoning();
   if (in_reasoning) ++usage_.reasoning_tokens;
@@ -260,7 +264,16 @@ void AnswerTask::OnEnd(const Result<ServiceResult>& result) {
   } else {
     Respond(200, std::move(bytes));
   }
+  KeepTurn(end.finish);
   Report(OutcomeOf(end.finish), {});
+}
+
+// Only what the client got whole: a stop string or a limit cut the others, and what the parser
+// threw away stands in the ids alone.
+void AnswerTask::KeepTurn(AnswerFinish finish) {
+  const bool whole = finish == AnswerFinish::kStop || finish == AnswerFinish::kToolCalls;
+  if (!job_.place.kept || !whole || parser_.recoveries().dropped > 0) return;
+  host_.KeepTurn(job_.place, recorder_.Finish(job_.place, job_.request, job_.ids.id));
 }
 
 void AnswerTask::Report(AnswerOutcome outcome, std::string error) {

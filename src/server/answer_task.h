@@ -14,6 +14,7 @@
 #include "server/api.h"
 #include "server/http_server.h"
 #include "server/metrics_report.h"
+#include "server/turn_recorder.h"
 #include "text/answer_parser.h"
 
 namespace minke {
@@ -45,11 +46,14 @@ class AnswerHost {
   // The bytes of a token of the vocabulary.
   virtual std::string TokenBytes(int32_t id) const = 0;
   virtual void OnAnswerEnd(const AnswerRecord& record) = 0;
+  // A turn that its client has seen whole.
+  virtual void KeepTurn(const TurnPlace& place, WrittenTurn turn) = 0;
 };
 
 // A request that was read and encoded.
 struct AnswerJob {
   ApiRequest request;
+  TurnPlace place;
   AnswerIds ids;
   std::string request_id;
   std::string key_name;
@@ -94,6 +98,7 @@ class AnswerTask {
   void Respond(int status, std::string body, double retry_after_seconds = 0);
   void Fail(const ApiError& error);
   void Report(AnswerOutcome outcome, std::string error);
+  void KeepTurn(AnswerFinish finish);
 
   AnswerHost& host_;
   const AnswerJob job_;
@@ -103,6 +108,7 @@ class AnswerTask {
   std::unique_ptr<AnswerWriter> writer_;
   AnswerParser parser_;
   std::vector<AnswerPiece> pieces_;
+  TurnRecorder recorder_;
   Usage usage_;
   bool head_sent_ = false;
   bool over_ = false;

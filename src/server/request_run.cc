@@ -1,4 +1,5 @@
 // A request from its body to the engine's queue.
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -69,6 +70,24 @@ AnswerIds Server::Impl::NewIds(const std::string& model) {
   return ids;
 }
 
+// A continued answer is left out: its client may have written the beginning.
+TurnPlace Server::Impl::PlaceOf(const ApiRequest& request, const std::string& tenant,
+                                const std::vector<int32_t>& prompt) const {
+  TurnPlace place;
+  if (request.family == ApiFamily::kCompletions || request.chat.messages.empty() ||
+      request.chat.messages.back().wo_eos) {
+    return place;
+  }
+  const auto header = std::find(prompt.rbegin(), prompt.rend(), turn_tokens.assistant);
+  if (header == prompt.rend()) return place;
+  place.kept = true;
+  place.tenant = tenant;
+  place.conversation = DigestOf(request.chat);
+  place.prompt_end.assign(header.base() - 1, prompt.end());
+  place.tokens = turn_tokens;
+  return place;
+}
+
 ApiResult<ApiRequest> Server::Impl::ReadRequest(Endpoint endpoint, const std::string& body) const {
   const Result<Json> json = ParseJson(body, "The request's body", {.reject_duplicate_keys = false});
   if (!json) return tl::unexpected(BadRequest(json.error()));
@@ -107,6 +126,8 @@ void Server::Impl::RunRequest(Endpoint endpoint, const std::shared_ptr<HttpExcha
   if (!request) return Refuse(family, request.error(), *exchange, request_id);
   const ApiResult<const ModelEntry*> model = models.Resolve(request->model);
   if (!model) return Refuse(family, model.error(), *exchange, request_id);
+  const std::string tenant = TenantOf(key_name, request->user_id);
+  if (family != ApiFamily::kCompletions) turns.Apply(tenant, &request->chat);
   ApiResult<std::vector<int32_t>> prompt = EncodeRequest(*request);
   if (!prompt) return Refuse(family, prompt.error(), *exchange, request_id);
   const auto prompt_tokens = static_cast<int64_t>(prompt->size());
@@ -124,7 +145,7 @@ void Server::Impl::RunRequest(Endpoint endpoint, const std::shared_ptr<HttpExcha
   AnswerJob job;
   job.ids = NewIds((*model)->id);
   if (!request->has_seed) request->sampling.seed = Mix(std::hash<std::string>()(job.ids.id));
-  const std::string tenant = TenantOf(key_name, request->user_id);
+  job.place = PlaceOf(*request, tenant, *prompt);
   job.request = std::move(*request);
   job.request_id = request_id;
   job.key_name = key_name;

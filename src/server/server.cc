@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "server/request_guard.h"
 #include "server/server_impl.h"
+#include "text/control_tokens.h"
 
 namespace minke {
 namespace {
@@ -47,6 +48,7 @@ Server::Impl::~Impl() {
   ticker = {};
   workers.reset();
   service.reset();
+  SaveTurns();
 }
 
 Status Server::Impl::Open(std::unique_ptr<Service> service_in) {
@@ -61,6 +63,20 @@ Status Server::Impl::Open(std::unique_ptr<Service> service_in) {
   if (!options.ledger_file.empty()) {
     ledger = TRY(Ledger::Open(options.ledger_file));
     if (!ledger->warning().empty()) warnings.push_back(ledger->warning());
+  }
+  const auto control = [this](std::string_view text) {
+    return service->engine().ControlToken(text).value_or(-1);
+  };
+  turn_tokens = {.assistant = control(kAssistantToken),
+                 .think_end = control(kThinkEndToken),
+                 .eos = control(kEosToken)};
+  const EngineInfo info = service->engine().info();
+  const std::string warning =
+      turns.Open(options.turns_file, fmt::format("{}, {} tokens, {} bytes", info.description,
+                                                 info.vocab_size, info.checkpoint_bytes));
+  if (!warning.empty()) {
+    warnings.push_back(warning);
+    LogWarning(warning);
   }
   started_unix = static_cast<int64_t>(std::time(nullptr));
   id_seed = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
@@ -78,6 +94,7 @@ Status Server::Impl::Open(std::unique_ptr<Service> service_in) {
 
 void Server::Impl::RunTicker(const std::stop_token& stop) {
   constexpr auto kTick = std::chrono::milliseconds(250);
+  Clock::time_point saved = Clock::now();
   while (!stop.stop_requested()) {
     std::this_thread::sleep_for(kTick);
     std::vector<std::shared_ptr<AnswerTask>> tasks;
@@ -90,6 +107,9 @@ void Server::Impl::RunTicker(const std::stop_token& stop) {
     }
     const Clock::time_point now = Clock::now();
     for (const auto& task : tasks) task->Tick(now);
+    if (now - saved < kKeptTurnsSaveInterval) continue;
+    saved = now;
+    SaveTurns();
   }
 }
 
@@ -162,6 +182,22 @@ void Server::Impl::OnAnswerEnd(const AnswerRecord& record) {
   if (recent.size() > kRecentAnswersMax) recent.pop_front();
 }
 
+void Server::Impl::KeepTurn(const TurnPlace& place, WrittenTurn turn) {
+  turns.Put(place.tenant, place.conversation, {}, std::move(turn));
+}
+
+void Server::Impl::SaveTurns() {
+  const Status status = turns.Save();
+  if (!status) LogWarning(status.error().message);
+}
+
+void Server::Impl::LogWarning(const std::string& message) const {
+  Json event;
+  event.Set("event", "warning");
+  event.Set("error", message);
+  Log(event);
+}
+
 void Server::Impl::Log(const Json& event) const {
   if (!options.log) return;
   Json line;
@@ -199,13 +235,9 @@ bool Server::Drain(double seconds_max) {
   impl_->http->StopAccepting();
   if (impl_->ledger != nullptr) {
     const Status status = impl_->ledger->Flush();
-    if (!status) {
-      Json event;
-      event.Set("event", "warning");
-      event.Set("error", status.error().message);
-      impl_->Log(event);
-    }
+    if (!status) impl_->LogWarning(status.error().message);
   }
+  impl_->SaveTurns();
   return idle;
 }
 

@@ -23,6 +23,8 @@ struct ServerOptions {
   std::string model_table_file;  // empty: the shipped table
   std::string price_file;        // empty: the shipped prices
   std::string ledger_file;       // empty: nothing is kept
+  // What models wrote for turns (server/kept_turns.h); empty: known until the server ends.
+  std::string turns_file;
   std::vector<std::string> cors_origins;
   bool strict_reasoning = false;    // ApiReadOptions
   bool keep_alive_comments = true;  // SSE comments; some clients fail on them

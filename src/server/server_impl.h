@@ -14,6 +14,7 @@
 #include "core/json.h"
 #include "server/answer_task.h"
 #include "server/api_keys.h"
+#include "server/kept_turns.h"
 #include "server/ledger.h"
 #include "server/metrics_report.h"
 #include "server/model_table.h"
@@ -80,6 +81,10 @@ struct Server::Impl : AnswerHost {
   ApiResult<ApiRequest> ReadRequest(Endpoint endpoint, const std::string& body) const;
   ApiResult<std::vector<int32_t>> EncodeRequest(const ApiRequest& request) const;
   AnswerIds NewIds(const std::string& model);
+  TurnPlace PlaceOf(const ApiRequest& request, const std::string& tenant,
+                    const std::vector<int32_t>& prompt) const;
+  // A failure is a warning in the log.
+  void SaveTurns();
   void Submit(AnswerJob job, std::vector<int32_t> prompt, const std::string& tenant,
               const std::shared_ptr<HttpExchange>& exchange);
 
@@ -95,12 +100,14 @@ struct Server::Impl : AnswerHost {
   Json StateBody() const;
   ApiResult<Json> UsageBody(std::string_view query, std::string_view key_name) const;
   void Log(const Json& event) const;
+  void LogWarning(const std::string& message) const;
 
   void Price(Usage* usage) const override;
   void OnInterTokenSeconds(double seconds) override;
   void OnKeepAlive() override;
   std::string TokenBytes(int32_t id) const override;
   void OnAnswerEnd(const AnswerRecord& record) override;
+  void KeepTurn(const TurnPlace& place, WrittenTurn turn) override;
 
   // Wakes every live answer once a second.
   void RunTicker(const std::stop_token& stop);
@@ -112,6 +119,8 @@ struct Server::Impl : AnswerHost {
   PriceTable prices = PriceTable::Default();
   ApiKeys keys;
   std::unique_ptr<Ledger> ledger;  // null: nothing is kept
+  KeptTurns turns;
+  TurnTokens turn_tokens;
   ServerMetrics metrics;
   Clock::time_point started = Clock::now();
   int64_t started_unix = 0;
