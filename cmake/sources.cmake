@@ -43,8 +43,8 @@ minke_library(engine
 minke_library(server
   SOURCES api.cc api_fields.cc chat_api.cc chat_writer.cc completions_api.cc openai_shapes.cc
     model_table.cc
-    answer_task.cc kept_turns.cc turn_recorder.cc worker_pool.cc request_guard.cc server.cc routes.cc request_run.cc
-    operator_pages.cc
+    answer_task.cc kept_turns.cc turn_recorder.cc worker_pool.cc request_guard.cc server.cc
+    routes.cc request_run.cc operator_pages.cc
     utc_day.cc prices.cc ledger.cc ledger_database.cc metrics.cc metrics_report.cc api_keys.cc
     agent_fields.cc tool_list.cc custom_input.cc responses_api.cc responses_input.cc
     responses_tools.cc responses_writer.cc messages_api.cc messages_input.cc messages_writer.cc
