@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
@@ -48,7 +49,11 @@ Server::Impl::~Impl() {
   ticker = {};
   workers.reset();
   service.reset();
-  SaveTurns();
+  try {
+    SaveTurns();
+  } catch (const std::exception&) {
+    // Memory or a formatter failed at the very end: a destructor has nobody left to tell.
+  }
 }
 
 Status Server::Impl::Open(std::unique_ptr<Service> service_in) {
