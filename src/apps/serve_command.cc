@@ -79,13 +79,18 @@ void PrintClients(const std::string& url, bool keys) {
       "  OpenAI SDKs   OPENAI_BASE_URL={0}/v1 OPENAI_API_KEY={1}\n"
       "  Claude Code   ANTHROPIC_BASE_URL={0} ANTHROPIC_AUTH_TOKEN={1} "
       "ANTHROPIC_MODEL=deepseek-flash\n"
+      "                ANTHROPIC_DEFAULT_HAIKU_MODEL=deepseek-flash "
+      "CLAUDE_CODE_SUBAGENT_MODEL=deepseek-flash\n"
       "  Codex         in ~/.codex/config.toml: model = \"deepseek-flash\", model_provider = "
       "\"minke\",\n"
-      "                [model_providers.minke] base_url = \"{0}/v1\", wire_api = \"responses\"\n"
-      "  opencode      provider of @ai-sdk/openai-compatible with baseURL {0}/v1\n"
+      "                [model_providers.minke] name = \"Minke\", base_url = \"{0}/v1\",\n"
+      "                wire_api = \"responses\"{2}\n"
+      "  opencode      provider of @ai-sdk/openai-compatible with baseURL {0}/v1, and for its "
+      "model\n"
+      "                interleaved: {{field: \"reasoning_content\"}}\n"
       "  pi            ~/.pi/agent/models.json: api openai-completions, baseUrl {0}/v1\n\n"
       "Model name: deepseek-flash. Limits, prices and metrics: docs/server.md\n",
-      url, key);
+      url, key, keys ? ", env_key = \"MINKE_API_KEY\"" : "");
   std::cout.flush();
 }
 
