@@ -218,7 +218,12 @@ Result<Laboratory> OpenLaboratory(const AblateFlags& flags, AblationPlan plan) {
 
 Status Ablate(const AblateFlags& flags) {
   if (flags.tables) {
-    std::cout << MarkdownTables(TRY(KnownResults(flags.results)));
+    const std::vector<AblationResult> results = TRY(KnownResults(flags.results));
+    if (results.empty()) {
+      return Fail(fmt::format("{} has no result to print; --plan with --results makes some.",
+                              flags.results));
+    }
+    std::cout << MarkdownTables(results);
     return {};
   }
   UseOneThreadPerCaller();
