@@ -121,4 +121,9 @@ Json Usage::Detail() const {
   });
 }
 
+std::string AnswerCallId(ApiFamily family, std::string_view answer_id, int tool_index) {
+  const std::string_view prefix = family == ApiFamily::kMessages ? "toolu" : "call";
+  return fmt::format("{}_{}_{}", prefix, answer_id, tool_index);
+}
+
 }  // namespace minke

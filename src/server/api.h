@@ -124,6 +124,9 @@ struct AnswerIds {
   std::string fingerprint;  // system_fingerprint
 };
 
+// The id by which clients of a family speak of a call; tool_index counts from zero.
+std::string AnswerCallId(ApiFamily family, std::string_view answer_id, int tool_index);
+
 enum class AnswerFinish { kStop, kStopString, kLength, kToolCalls, kOverloaded };
 
 struct AnswerEnd {

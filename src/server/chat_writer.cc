@@ -8,6 +8,7 @@
 
 #include "server/api.h"
 #include "server/openai_shapes.h"
+#include "server/tool_list.h"
 #include "text/utf8.h"
 
 namespace minke {
@@ -118,10 +119,8 @@ class ChatWriter : public AnswerWriter {
   std::string BeginCall(const AnswerPiece& piece) {
     ++calls_begun_;
     Call call;
-    call.id = fmt::format("call_{}_{}", ids_.id, piece.tool_index);
-    call.name = piece.tool_namespace.empty()
-                    ? piece.name
-                    : fmt::format("{}::{}", piece.tool_namespace, piece.name);
+    call.id = AnswerCallId(ApiFamily::kChat, ids_.id, piece.tool_index);
+    call.name = QualifiedToolName(piece.tool_namespace, piece.name);
     if (!stream_) {
       calls_.push_back(std::move(call));
       return {};

@@ -1,13 +1,12 @@
 // Writes answers of the Messages API: blocks with their events (serving.md 1.5). Events have names,
 // and there is no [DONE].
-#include <fmt/format.h>
-
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "server/agent_fields.h"
 #include "server/api.h"
+#include "server/tool_list.h"
 
 namespace minke {
 
@@ -163,10 +162,8 @@ class MessagesWriter : public AnswerWriter {
     std::string bytes = Close();
     open_.kind = kind;
     if (kind == Block::kToolUse) {
-      open_.id = fmt::format("toolu_{}_{}", ids_.id, piece.tool_index);
-      open_.name = piece.tool_namespace.empty()
-                       ? piece.name
-                       : fmt::format("{}::{}", piece.tool_namespace, piece.name);
+      open_.id = AnswerCallId(ApiFamily::kMessages, ids_.id, piece.tool_index);
+      open_.name = QualifiedToolName(piece.tool_namespace, piece.name);
     }
     bytes += BlockEvent("content_block_start", {{"content_block", BlockJson(true)}});
     if (content_.empty()) bytes += Event("ping", {});

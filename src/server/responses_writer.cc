@@ -11,6 +11,7 @@
 #include "server/agent_fields.h"
 #include "server/api.h"
 #include "server/custom_input.h"
+#include "server/tool_list.h"
 
 namespace minke {
 
@@ -216,14 +217,12 @@ class ResponsesWriter : public AnswerWriter {
   std::string OpenCall(const AnswerPiece& piece) {
     std::string bytes = Close("completed", true);
     Item item;
-    const std::string qualified = piece.tool_namespace.empty()
-                                      ? piece.name
-                                      : fmt::format("{}::{}", piece.tool_namespace, piece.name);
+    const std::string qualified = QualifiedToolName(piece.tool_namespace, piece.name);
     const bool custom =
         std::find(custom_tools_.begin(), custom_tools_.end(), qualified) != custom_tools_.end();
     item.kind = custom ? Item::kCustomCall : Item::kFunctionCall;
     item.id = NewId(custom ? "ctc" : "fc");
-    item.call_id = fmt::format("call_{}_{}", ids_.id, piece.tool_index);
+    item.call_id = AnswerCallId(ApiFamily::kResponses, ids_.id, piece.tool_index);
     item.tool_namespace = piece.tool_namespace;
     item.name = piece.name;
     return bytes += Open(std::move(item));

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <fmt/format.h>
+#include "server/tool_list.h"
 
 namespace minke {
 
@@ -16,9 +16,7 @@ void TurnRecorder::AddPiece(const AnswerPiece& piece) {
       break;
     case AnswerPiece::Kind::kToolCall: {
       ToolCall call;
-      call.name = piece.tool_namespace.empty()
-                      ? piece.name
-                      : fmt::format("{}::{}", piece.tool_namespace, piece.name);
+      call.name = QualifiedToolName(piece.tool_namespace, piece.name);
       turn_.tool_calls.push_back(std::move(call));
       arguments_.emplace_back();
       break;
@@ -33,11 +31,9 @@ void TurnRecorder::AddPiece(const AnswerPiece& piece) {
 
 WrittenTurn TurnRecorder::Finish(const TurnPlace& place, const ApiRequest& request,
                                  const std::string& id) {
-  // As the writers of the families name the calls.
-  const std::string_view prefix = request.family == ApiFamily::kMessages ? "toolu" : "call";
   for (size_t i = 0; i < turn_.tool_calls.size(); ++i) {
     turn_.tool_calls[i].arguments = Json(std::move(arguments_[i]));
-    turn_.tool_calls[i].id = fmt::format("{}_{}_{}", prefix, id, i);
+    turn_.tool_calls[i].id = AnswerCallId(request.family, id, static_cast<int>(i));
   }
   turn_.thinking = request.opens_reasoning();
   turn_.ids =
