@@ -17,12 +17,10 @@ namespace {
 
 const std::string kServedModel = std::string(MINKE_GOLDEN_DIR) + "/chat";
 
-std::unique_ptr<Server> StartWholeServer(int64_t ram_bytes, const ServiceOptions& options) {
+std::unique_ptr<Server> StartWholeServer(const ServiceOptions& options) {
   EngineOptions engine_options;
   engine_options.model_dir = kServedModel;
   engine_options.threads = 1;
-  engine_options.cache.ram_bytes = ram_bytes;
-  if (ram_bytes != 0) engine_options.cache.snapshot_bytes = int64_t{1} << 20;
   Result<std::unique_ptr<Engine>> engine = Engine::Open(engine_options);
   EXPECT_TRUE(engine.has_value()) << engine.error().message;
   if (!engine.has_value()) return nullptr;
@@ -64,7 +62,7 @@ std::vector<Completion> AskTogether(uint16_t port, const std::vector<std::string
 std::vector<Completion> AskAlone(const std::vector<std::string>& bodies) {
   std::vector<Completion> answers;
   for (const std::string& body : bodies) {
-    const auto server = StartWholeServer(0, {});
+    const auto server = StartWholeServer({});
     if (server == nullptr) return {};
     answers.push_back(AskCompletion(PortOf(server->url()), body));
   }
@@ -93,7 +91,7 @@ TEST(Serve, AnswersDoNotDependOnWhoElseIsServed) {
     SCOPED_TRACE(together);
     ServiceOptions options;
     options.step_rows_max = 48;  // prompts are read in many parts, among the others' tokens
-    const auto server = StartWholeServer(0, options);
+    const auto server = StartWholeServer(options);
     ASSERT_NE(server, nullptr);
     ExpectSameChoices(
         AskTogether(PortOf(server->url()), {bodies.begin(), bodies.begin() + together}), expected);

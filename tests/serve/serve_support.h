@@ -14,7 +14,6 @@ namespace minke::testing {
 // The parts of a completion that another run must repeat.
 struct Completion {
   std::string choices;  // as they came: text, every token with its log probability, the reason
-  std::string text;
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t answer_tokens = 0;
@@ -38,7 +37,6 @@ inline void ReadCompletion(const test::RawAnswer& answer, Completion* completion
   const Json* choices = body->Find("choices");
   ASSERT_EQ(choices->as_array().size(), 1U);
   completion->choices = DumpJson(*choices, JsonStyle::kCompact);
-  completion->text = choices->as_array()[0].Find("text")->as_string();
 }
 
 // The server refuses hosts that it does not know (serving.md 5), so the request names this one.

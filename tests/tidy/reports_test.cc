@@ -3,11 +3,11 @@
 
 #include <cctype>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "tests/tidy/read_text.h"
 
 namespace minke::tidy {
 namespace {
@@ -15,11 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kReportsMin = 23;  // starred reports that have a test
-
-std::string TextOf(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-}
 
 // The longest word of letters, digits and underscores from *at on, which moves behind it.
 std::string WordAt(const std::string& text, size_t* at) {
@@ -65,7 +60,7 @@ std::vector<std::string> NamesIn(const std::string& document) {
 std::set<std::string> CasesOfTheRepository() {
   std::set<std::string> cases;
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(MINKE_SOURCE_DIR) / "tests")) {
-    if (entry.path().extension() == ".cc") CollectCases(TextOf(entry.path()), &cases);
+    if (entry.path().extension() == ".cc") CollectCases(ReadText(entry.path()), &cases);
   }
   return cases;
 }
@@ -73,7 +68,7 @@ std::set<std::string> CasesOfTheRepository() {
 TEST(ReportsTable, NamesTestsThatExist) {
   const std::set<std::string> cases = CasesOfTheRepository();
   const std::vector<std::string> names =
-      NamesIn(TextOf(fs::path(MINKE_SOURCE_DIR) / "docs" / "reports.md"));
+      NamesIn(ReadText(fs::path(MINKE_SOURCE_DIR) / "docs" / "reports.md"));
   ASSERT_GE(names.size(), kReportsMin);
   for (const std::string& name : names) EXPECT_EQ(cases.count(name), 1U) << name;
 }

@@ -4,22 +4,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
+#include "tests/tidy/read_text.h"
 #include "tests/tidy/tidy.h"
 
 namespace minke::tidy {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string ReadText(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-}
 
 // Texts worth checking, by name; everything else is data.
 bool IsText(const fs::path& path) {
