@@ -53,6 +53,17 @@ count_xml() {
     END { printf "%d %d %d %d\n", run, failed, skipped, tool }' "$1"
 }
 
+# The names of the failed cases of one gtest report, with the first line of what each said.
+failed_cases() {
+  awk '
+    function value(name) {
+      if (!match($0, " " name "=\"[^\"]*")) return ""
+      return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3)
+    }
+    /<testcase / { suite = value("classname"); case_name = value("name"); said = 0 }
+    /<failure / && !said++ { print suite "." case_name ": " value("message") }' "$1"
+}
+
 # run_one PRESET RESULTS SECONDS NAME: runs one ctest entry; leaves NAME.log, .status and .xml.
 run_one() {
   local results=$2 name=$4 status=0 started
@@ -113,7 +124,10 @@ add_results() {
   skipped=$((skipped + skip))
   failed=$((failed + bad))
   if [ "$bad" -gt 0 ]; then
-    failures+=("$preset: $name: $bad of $run cases (build/$preset/test-results/$name.log)")
+    failures+=("$preset: $name: $bad of $run cases (build/$preset/test-results/$name.log):")
+    while read -r case; do
+      failures+=("  $case")
+    done < <(failed_cases "$results/$name.xml")
   elif [ "$status" -ne 0 ]; then
     failed=$((failed + 1))
     failures+=("$preset: $name: ended with an error (build/$preset/test-results/$name.log)")

@@ -258,13 +258,13 @@ void AnswerTask::OnEnd(const Result<ServiceResult>& result) {
   WritePieces();
   const AnswerEnd end = EndOf(*result, complete);
   std::string bytes = writer_->End(end);
+  KeepTurn(end.finish);  // the client may come back as soon as it has read the end
   if (head_sent_) {
     Send(std::move(bytes));
     exchange_->Close();
   } else {
     Respond(200, std::move(bytes));
   }
-  KeepTurn(end.finish);
   Report(OutcomeOf(end.finish), {});
 }
 
