@@ -5,7 +5,7 @@ minke_library(core
   DEPS Threads::Threads PkgConfig::FMT)
 minke_library(kernels
   SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc weight_decoding.cc
-    sparse_attention.cc elementwise.cc quantize.cc selection.cc
+    fp4_products.cc index_scores.cc sparse_attention.cc elementwise.cc quantize.cc selection.cc self_check.cc
   DEPS minke_core PkgConfig::HWY)
 minke_library(checkpoint
   SOURCES safetensors.cc
@@ -77,5 +77,6 @@ endif()
 
 # Highway includes each of these files once per instruction set, under a name of its own.
 set_source_files_properties(src/kernels/matmul.cc src/kernels/weight_decoding.cc
-  src/kernels/sparse_attention.cc src/kernels/elementwise.cc src/kernels/quantize.cc
+  src/kernels/fp4_products.cc src/kernels/index_scores.cc src/kernels/sparse_attention.cc
+  src/kernels/elementwise.cc src/kernels/quantize.cc
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -38,6 +38,7 @@ struct ModelFlags {
   std::string numerics = "official";
   bool reference_artifacts = false;
   std::string kernels = "default";
+  bool prewarm = false;
   int64_t context = 0;
   int64_t prefill_chunk = kPrefillChunkTokensDefault;
 };

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "apps/cache_report.h"
+#include "apps/progress_bar.h"
 #include "apps/terminal.h"
 #include "core/file.h"
 
@@ -155,6 +156,13 @@ Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags, const CacheF
     StatusLine status;
     status.Show("Loading the model ...");
     engine = TRY(Engine::Open(options));
+  }
+  if (flags.prewarm) {
+    ProgressBar bar;
+    engine->Prewarm([&](uint64_t done, uint64_t total) {
+      bar.Show("Reading the weights", static_cast<int64_t>(done), static_cast<int64_t>(total));
+      return true;
+    });
   }
   for (const std::string& warning : engine->info().warnings) PrintNote(warning);
   if (engine->info().random_weights) NoteRandomWeights();

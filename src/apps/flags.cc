@@ -72,6 +72,8 @@ void AddContextFlags(CLI::App& command, ModelFlags* flags) {
       ->check(CLI::Range(int64_t{1}, kPrefillChunkTokensMax))
       ->type_name("N")
       ->capture_default_str();
+  command.add_flag("--prewarm", flags->prewarm,
+                   "Read the whole checkpoint into memory first, with a progress bar");
 }
 
 void AddMaxTokens(CLI::App& command, int64_t* max_tokens, const char* help) {

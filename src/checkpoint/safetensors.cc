@@ -335,6 +335,19 @@ Result<SafetensorsIndex> ParseSafetensorsIndex(std::string_view text, std::strin
   return index;
 }
 
+void Checkpoint::Prewarm(
+    const std::function<bool(uint64_t done, uint64_t total)>& progress) const {
+  uint64_t done = 0;
+  for (const MappedFile& file : files_) {
+    for (size_t begin = 0; begin < file.bytes().size(); begin += kPrewarmStepBytes) {
+      const size_t count = std::min(kPrewarmStepBytes, file.bytes().size() - begin);
+      file.ReadAhead(begin, count);
+      done += count;
+      if (!progress(done, file_bytes_)) return;
+    }
+  }
+}
+
 Status Checkpoint::AddShard(const std::string& name, size_t shard, const SafetensorsIndex* index) {
   const std::string path = JoinPath(directory_, name);
   auto opened = MappedFile::Open(path);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -66,6 +67,8 @@ struct SafetensorsIndex {
 // Shard names must be plain *.safetensors file names: an index cannot reach another folder.
 Result<SafetensorsIndex> ParseSafetensorsIndex(std::string_view text, std::string_view path);
 
+inline constexpr size_t kPrewarmStepBytes = size_t{64} << 20;
+
 // Immutable after Open(); may be read from any thread. Moving it keeps all views valid.
 class Checkpoint {
  public:
@@ -82,6 +85,10 @@ class Checkpoint {
   uint64_t file_bytes() const { return file_bytes_; }      // sum over shards
   size_t shard_count() const { return files_.size(); }
   const std::string& directory() const { return directory_; }
+
+  // Reads the shards into memory, a step of kPrewarmStepBytes at a time. progress(done, total), in
+  // bytes, comes after each step and ends it by returning false.
+  void Prewarm(const std::function<bool(uint64_t done, uint64_t total)>& progress) const;
 
  private:
   Status AddShard(const std::string& name, size_t shard, const SafetensorsIndex* index);

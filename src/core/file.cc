@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -96,6 +97,18 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
+}
+
+void MappedFile::ReadAhead(size_t begin, size_t count) const {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t first = begin / page * page;
+  const size_t end = std::min(begin + count, size_);
+  if (first >= end) return;
+  auto* data = const_cast<std::byte*>(data_) + first;
+  // Kernels before 5.14 know the second only, which does not wait.
+  if (::madvise(data, end - first, MADV_POPULATE_READ) != 0) {
+    ::madvise(data, end - first, MADV_WILLNEED);
+  }
 }
 
 Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {

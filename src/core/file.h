@@ -25,6 +25,9 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
+  // Reads bytes [begin, begin + count) into memory now instead of when they are first used. Only
+  // speed depends on it: what cannot be read says so when it is used.
+  void ReadAhead(size_t begin, size_t count) const;
 
  private:
   std::string path_;

@@ -1,9 +1,10 @@
-// Fixed worker threads with a static partition. Work is always split over outputs, so a result
-// never depends on the number of threads (CONVENTIONS.md 20).
+// Fixed worker threads. Work is always split over outputs, so a result never depends on the number
+// of threads or on who did what (CONVENTIONS.md 20).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -29,10 +30,12 @@ class ThreadPool {
   // multiply-adds.
   int64_t GrainFor(int64_t item_cost) const;
 
-  // Calls body(begin, end, worker) once per worker with a non-empty contiguous share of
-  // [0, count); returns when all are done. Shares are multiples of `grain` but for the last, and
-  // fewer workers take part where count is small. 0 <= worker < threads(). Not reentrant: one
-  // caller at a time, and no body may call ParallelFor.
+  // Calls body(begin, end, worker) for pieces that cover [0, count); returns when all are done.
+  // Every worker has a contiguous share, the same in every call, and goes through it in ascending
+  // pieces; who is done takes pieces of those who are not, so that one that does not get its
+  // processor holds up nobody. Pieces are multiples of `grain` but for the last, and small work
+  // stays with the caller. 0 <= worker < threads(). Not reentrant: one caller at a time, and no
+  // body may call ParallelFor.
   template <typename Body>
   void ParallelFor(int64_t count, int64_t grain, const Body& body) {
     Run(
@@ -45,20 +48,28 @@ class ThreadPool {
 
  private:
   using Invoke = void (*)(const void* context, int64_t begin, int64_t end, int worker);
+  // On a cache line of its own, since all but one thread leave it alone most of the time.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
   void Run(int64_t count, int64_t grain, Invoke invoke, const void* context);
-  void RunShare(int worker) const;
+  void TakePieces(int worker);
+  void Join(int worker);
   void WorkerLoop(int worker);
+  uint32_t AwaitGeneration(uint32_t seen) const;
 
   int threads_;
   int64_t share_cost_min_;
-  // The job of the current generation; written by the caller before generation_ is raised and
-  // read by workers after they see it.
-  int64_t count_ = 0;
-  int64_t share_ = 0;
+  int spin_count_;
+  // The job; written by the caller while the gate is closed and nobody is inside.
+  int64_t piece_ = 0;
   Invoke invoke_ = nullptr;
   const void* context_ = nullptr;
+  std::unique_ptr<Share[]> shares_;  // [threads_]
+  // kClosed, and how many workers are inside. A worker that comes too late finds it closed.
+  std::atomic<uint32_t> gate_;
   std::atomic<uint32_t> generation_{0};
-  std::atomic<int> pending_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::jthread> workers_;
 };

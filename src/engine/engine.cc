@@ -7,6 +7,7 @@
 
 #include "engine/chat_prompt.h"
 #include "engine/engine_impl.h"
+#include "kernels/kernels.h"
 #include "model/weights.h"
 #include "text/chat_encoding.h"
 #include "text/control_tokens.h"
@@ -45,6 +46,13 @@ EngineInfo MakeInfo(const LoadedModel& loaded, const EngineOptions& options, int
   info.random_weights = loaded.random_weights;
   const std::string memory = MemoryWarning(info.checkpoint_bytes, info.memory_bytes);
   if (!memory.empty()) info.warnings.push_back(memory);
+  if (const char* difference = FastKernelsDifference(); difference != nullptr) {
+    info.warnings.push_back(fmt::format(
+        "The SIMD kernels were turned down, because {} gives other bits than the reference on this "
+        "processor; the reference kernels run instead, which are slow. Please report it with the "
+        "processor's name.",
+        difference));
+  }
   return info;
 }
 
@@ -61,6 +69,10 @@ Status CheckEngineOptions(const EngineOptions& options) {
 }
 
 }  // namespace
+
+void Engine::Prewarm(const std::function<bool(uint64_t done, uint64_t total)>& progress) const {
+  impl_->loaded.model->checkpoint().Prewarm(progress);
+}
 
 const char* NumericModeName(NumericMode mode) {
   switch (mode) {

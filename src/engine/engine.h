@@ -325,6 +325,9 @@ class Engine {
   Result<CacheUse> ExplainCache(std::span<const int32_t> prompt, std::string_view tenant) const;
   // Waits until everything that is to be on disk is there.
   void FlushCache() const;
+  // Reads the whole checkpoint into memory, so that the first tokens do not wait for the disk.
+  // progress(done, total), in bytes, ends it by returning false. May take minutes.
+  void Prewarm(const std::function<bool(uint64_t done, uint64_t total)>& progress) const;
   // Forgets what is cached in memory, but for running work; for tests and measurements.
   void DropCacheMemory() const;
 

@@ -11,7 +11,7 @@ namespace {
 
 // Raised whenever the meaning of a cached byte changes: rows, blocks, snapshots, or the arithmetic
 // that makes them. Part of the format.
-constexpr int64_t kCachedFormatVersion = 1;
+constexpr int64_t kCachedFormatVersion = 2;
 constexpr uint64_t kHashedFileBytesMax = uint64_t{256} << 20;
 
 void AddWeights(KeyHasher& hasher, const Checkpoint& checkpoint) {

@@ -6,6 +6,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/reference.h"
+#include "kernels/self_check.h"
 #include "kernels/simd.h"
 
 namespace minke {
@@ -86,23 +87,34 @@ const Kernels& TableFor(std::string_view name) {
 
 namespace {
 
+struct Choice {
+  const Kernels* table;
+  const char* difference;  // the entry for which the SIMD table was turned down, or null
+};
+
 // MINKE_TARGET is read once: a table in use must not change under its user.
-const Kernels& ChosenTable() {
-  static const Kernels& kTable = []() -> const Kernels& {
+const Choice& ChosenTable() {
+  static const Choice kChoice = [] {
     const char* name = std::getenv("MINKE_TARGET");
-    return simd::TableFor(name == nullptr ? "" : name);
+    const Kernels& table = simd::TableFor(name == nullptr ? "" : name);
+    const char* difference = FirstDifference(table);
+    return Choice{difference == nullptr ? &table : &ReferenceKernels(), difference};
   }();
-  return kTable;
+  return kChoice;
 }
 
 }  // namespace
 
 const Kernels& FastKernels() {
-  return ChosenTable();
+  return *ChosenTable().table;
+}
+
+const char* FastKernelsDifference() {
+  return ChosenTable().difference;
 }
 
 const char* FastTargetName() {
-  const Kernels& table = ChosenTable();
+  const Kernels& table = FastKernels();
   return &table == &ReferenceKernels() ? table.name : simd::RunningTarget();
 }
 

@@ -9,9 +9,16 @@
 // Canonical sum. Every dot product and every sum of squares over n elements is eight partial sums,
 // lane l taking elements l, l+8, l+16, ... in ascending order by fused multiply-add from +0, then
 //   ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)).
-// It does not depend on the number of rows, threads, or the SIMD target, so batch = alone.
-// (The reference sums FP8 and FP4 products per block of 32 and then scales. All scales are powers
-// of two, so the terms are the same numbers; only the order of additions differs.)
+// Products with FP4 weights have two partial sums, one of the even and one of the odd groups of 32
+// inputs. The sum of a group's products is taken without its scale in float64, in ascending order,
+// and rounded to float32; sum = fma(that, scale, sum) follows by ascending groups, and the even sum
+// plus the odd sum is the result. For Q8 inputs the float64 sum is exact.
+//
+// Dots of index keys have no order either, see index_scores.
+//
+// Neither depends on the number of rows, threads, or the SIMD target, so batch = alone.
+// (The reference sums FP8 products per block of 32, too. All scales are powers of two, so the terms
+// are the same numbers; only the order of additions differs.)
 #pragma once
 
 #include <cstddef>
@@ -62,6 +69,13 @@ struct AttentionLayout {
   bool round_output = true;         // bf16 output
 };
 
+// Consecutive packed index keys, and where their scores go.
+struct IndexRun {
+  const std::byte* keys = nullptr;
+  int64_t row_count = 0;
+  float* scores = nullptr;  // [row_count]
+};
+
 // Expert selection of one token (architecture.md 7.1).
 struct RouterParameters {
   int64_t selected_count = 0;  // k
@@ -73,7 +87,8 @@ struct RouterParameters {
 struct Kernels {
   const char* name;
 
-  // y[t, n] = canonical sum over i of x[t, i] * w[n, i]. x: [T, K]; y: [T, N] float32, not rounded.
+  // y[t, n] = canonical sum over i of x[t, i] * w[n, i], or that of FP4. x: [T, K]; y: [T, N]
+  // float32, not rounded.
   void (*matmul)(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
 
   // values rounded to bf16 (nearest even) in place; [T, n].
@@ -121,13 +136,13 @@ struct Kernels {
   void (*compressor_pool)(std::span<const float* const> kv, std::span<const float* const> gate,
                           bool round_bf16, std::span<float> pooled);
 
-  // Index scores of one query against `row_count` consecutive packed keys (4.5):
-  // S[j] = sum_h relu(q_h . k_j) * w_h. If round_bf16: the dot, each product and the sum are
+  // Index scores of one query against runs of packed keys (4.5):
+  // S[j] = sum_h relu(q_h . k_j) * w_h. The dot is summed in float64, ascending, and rounded to
+  // float32; of Q4I vectors that sum is exact. If round_bf16: the dot, each product and the sum are
   // rounded to bf16 (the sum accumulates in fp32, h ascending). queries: [heads, dim] decoded;
-  // head_weights: [heads]; keys: row_count rows of RowBytes(key_format, dim).
+  // head_weights: [heads]; keys: rows of RowBytes(key_format, dim).
   void (*index_scores)(View<const float> queries, std::span<const float> head_weights,
-                       RowFormat key_format, const std::byte* keys, int64_t row_count,
-                       bool round_bf16, std::span<float> scores);
+                       RowFormat key_format, std::span<const IndexRun> runs, bool round_bf16);
 
   // The candidate pool of one query (4.5): 1 in kept for every kept block of block_size rows.
   // Keeps min(topk_blocks, blocks) blocks by maximal score, the block of the last row always;
@@ -174,8 +189,11 @@ struct Kernels {
 
 // Plain scalar twins: the readable definition, the oracle and the diagnostic modes.
 const Kernels& ReferenceKernels();
-// SIMD (Highway) where it pays, the twins elsewhere; same bits as the reference.
+// SIMD (Highway) where it pays, the twins elsewhere; same bits as the reference: the first call
+// proves it on small inputs, and where a bit differs the reference table is what it returns.
 const Kernels& FastKernels();
+// The entry whose bits differ on this processor, for a warning; null where none does.
+const char* FastKernelsDifference();
 // The name of the SIMD target FastKernels() runs on, e.g. "AVX2".
 const char* FastTargetName();
 

@@ -217,10 +217,14 @@ HWY_EXPORT(TargetNameImpl);
 
 void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool) {
   CHECK(x.cols == w.cols && y.cols == w.rows && x.rows == y.rows);
-  const bool is_quantized =
-      w.format == WeightFormat::kFp8Tile32 || w.format == WeightFormat::kFp4Group32;
-  if (x.rows == 1 && is_quantized && w.cols % reference::kScaleGroup == 0) {
-    MatmulOneRow(x.data, w, y.data, pool);
+  const bool few_rows =
+      x.rows <= kFewRowsMax &&
+      ((w.format == WeightFormat::kFp8Tile32 && w.cols % reference::kScaleGroup == 0) ||
+       (w.format == WeightFormat::kBf16 && w.cols % reference::kLanes == 0));
+  if (w.format == WeightFormat::kFp4Group32) {
+    Fp4Product(x, w, y, pool);
+  } else if (few_rows) {
+    MatmulFewRows(x, w, y, pool);
   } else {
     HWY_DYNAMIC_DISPATCH(Product)(x, w, y, pool);
   }

@@ -41,6 +41,22 @@ float Dot(const float* a, const float* b, int64_t n) {
   return ReduceLanes(lanes.data());
 }
 
+float Fp4Dot(const float* x, const Weight& w, int64_t n) {
+  const int64_t groups = w.cols / kScaleGroup;
+  const std::byte* pairs = w.data + n * (w.cols / 2);
+  std::array<float, 2> sums{};
+  for (int64_t g = 0; g < groups; ++g) {
+    double exact = 0;
+    for (int64_t i = g * kScaleGroup; i < (g + 1) * kScaleGroup; ++i) {
+      const auto pair = std::to_integer<uint8_t>(pairs[i / 2]);
+      exact += static_cast<double>(x[i]) * DecodeE2M1(i % 2 == 0 ? pair & 0xF : pair >> 4);
+    }
+    float& sum = sums[g % 2];
+    sum = std::fma(static_cast<float>(exact), DecodeUe8m0(w.scales[n * groups + g]), sum);
+  }
+  return sums[0] + sums[1];
+}
+
 void DecodeWeightRow(const Weight& w, int64_t row, float* out) {
   const std::byte* data = w.data;
   for (int64_t i = 0; i < w.cols; ++i) {
@@ -75,6 +91,10 @@ void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& poo
   pool.ParallelFor(w.rows, RowGrain(pool, x.rows * w.cols), [&](int64_t begin, int64_t end, int) {
     std::vector<float> decoded(w.cols);
     for (int64_t n = begin; n < end; ++n) {
+      if (w.format == WeightFormat::kFp4Group32) {
+        for (int64_t t = 0; t < x.rows; ++t) y.Row(t)[n] = Fp4Dot(x.Row(t), w, n);
+        continue;
+      }
       DecodeWeightRow(w, n, decoded.data());
       for (int64_t t = 0; t < x.rows; ++t) y.Row(t)[n] = Dot(x.Row(t), decoded.data(), w.cols);
     }

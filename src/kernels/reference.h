@@ -23,6 +23,9 @@ inline float ReduceLanes(const float* s) {
 // Canonical sum of a[i] * b[i].
 float Dot(const float* a, const float* b, int64_t n);
 
+// The product of x with row n of FP4 weights (kernels.h).
+float Fp4Dot(const float* x, const Weight& w, int64_t n);
+
 inline float Sigmoid(float x) {
   return 1.0f / (1.0f + std::exp(-x));
 }
@@ -96,8 +99,7 @@ void HcExpand(View<const float> y, View<const float> post, View<const float> com
 void CompressorPool(std::span<const float* const> kv, std::span<const float* const> gate,
                     bool round_bf16, std::span<float> pooled);
 void IndexScores(View<const float> queries, std::span<const float> head_weights,
-                 RowFormat key_format, const std::byte* keys, int64_t row_count, bool round_bf16,
-                 std::span<float> scores);
+                 RowFormat key_format, std::span<const IndexRun> runs, bool round_bf16);
 void SelectCandidates(std::span<const float> scores, int64_t block_size, int64_t topk_blocks,
                       std::span<uint8_t> kept);
 int64_t SelectTopk(std::span<const float> scores, std::span<const uint8_t> kept, int64_t block_size,

@@ -29,21 +29,25 @@ void CompressorPool(std::span<const float* const> kv, std::span<const float* con
 }
 
 void IndexScores(View<const float> queries, std::span<const float> head_weights,
-                 RowFormat key_format, const std::byte* keys, int64_t row_count, bool round_bf16,
-                 std::span<float> scores) {
+                 RowFormat key_format, std::span<const IndexRun> runs, bool round_bf16) {
   CHECK(static_cast<int64_t>(head_weights.size()) == queries.rows);
-  CHECK(static_cast<int64_t>(scores.size()) >= row_count);
   const auto row_bytes = static_cast<size_t>(RowBytes(key_format, queries.cols));
   std::vector<float> key(queries.cols);
-  for (int64_t j = 0; j < row_count; ++j) {
-    DecodeRow(key_format, {keys + j * row_bytes, row_bytes}, key);
-    float sum = 0.0f;
-    for (int64_t h = 0; h < queries.rows; ++h) {
-      const float dot = RoundIf(round_bf16, Dot(queries.Row(h), key.data(), queries.cols));
-      const float relu = dot > 0.0f ? dot : 0.0f;
-      sum += RoundIf(round_bf16, relu * head_weights[h]);
+  for (const IndexRun& run : runs) {
+    for (int64_t j = 0; j < run.row_count; ++j) {
+      DecodeRow(key_format, {run.keys + j * row_bytes, row_bytes}, key);
+      float sum = 0.0f;
+      for (int64_t h = 0; h < queries.rows; ++h) {
+        double exact = 0;
+        for (int64_t i = 0; i < queries.cols; ++i) {
+          exact += static_cast<double>(queries.Row(h)[i]) * key[i];
+        }
+        const float dot = RoundIf(round_bf16, static_cast<float>(exact));
+        const float relu = dot > 0.0f ? dot : 0.0f;
+        sum += RoundIf(round_bf16, relu * head_weights[h]);
+      }
+      run.scores[j] = RoundIf(round_bf16, sum);
     }
-    scores[j] = RoundIf(round_bf16, sum);
   }
 }
 

@@ -45,8 +45,13 @@ DecodeWeightsFunction WeightDecoder();
 // Decodes packed rows (none null) to consecutive rows of `channels` floats.
 void DecodeRows(RowFormat format, std::span<const std::byte* const> packed, int64_t channels,
                 float* out);
-// matmul of one row. REQUIRES: FP8 or FP4 weights, w.cols a multiple of 32.
-void MatmulOneRow(const float* x, const Weight& w, float* y, ThreadPool& pool);
+// Rows for which MatmulFewRows is faster than unpacking weights for all of them.
+inline constexpr int64_t kFewRowsMax = 8;
+// matmul. REQUIRES: BF16 weights and w.cols a multiple of 8, or FP8 weights and of 32.
+void MatmulFewRows(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
+
+// fp4_products.cc. matmul of FP4 weights.
+void Fp4Product(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
 
 // quantize.cc
 void RoundBf16Rows(View<float> values, ThreadPool& pool);
@@ -72,10 +77,11 @@ void EngramWrite(View<float> streams, View<const float> projected,
                  std::span<const uint8_t> blocked, int64_t hc_mult, float norm_eps, bool round_bf16,
                  ThreadPool& pool);
 
-// sparse_attention.cc
+// index_scores.cc
 void IndexScores(View<const float> queries, std::span<const float> head_weights,
-                 RowFormat key_format, const std::byte* keys, int64_t row_count, bool round_bf16,
-                 std::span<float> scores);
+                 RowFormat key_format, std::span<const IndexRun> runs, bool round_bf16);
+
+// sparse_attention.cc
 void SparseAttention(View<const float> q, View<const std::byte* const> slots,
                      const AttentionLayout& layout, std::span<const float> sink, float scale,
                      View<float> out, ThreadPool& pool);

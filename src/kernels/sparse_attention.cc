@@ -1,5 +1,5 @@
-// What reads the packed cache: index scores and sparse attention. Rows are decoded in blocks of
-// 64, which is also the block of the online softmax, and every head uses the decoded block.
+// Sparse attention over the packed cache. Rows are decoded in blocks of 64, which is also the block
+// of the online softmax, and every head uses the decoded block.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,24 +32,6 @@ HWY_INLINE V RoundToBf16(V value) {
   const auto sum = hn::Add(hn::Add(bits, hn::Set(d32, 0x7FFF)), odd);
   const V rounded = hn::BitCast(D(), hn::ShiftLeft<16>(hn::ShiftRight<16>(sum)));
   return hn::IfThenElse(hn::IsNaN(value), hn::BitCast(D(), hn::Set(d32, 0x7FC00000)), rounded);
-}
-
-// scores[j] = sum over heads of relu(dots[h][j]) * weights[h]; dots: [heads][kBlock], whole.
-void WeighDotsImpl(const float* dots, std::span<const float> head_weights, bool round_bf16,
-                   float* scores) {
-  const D d;
-  for (int64_t j = 0; j < kBlock; j += kLanes) {
-    V sum = hn::Zero(d);
-    for (size_t h = 0; h < head_weights.size(); ++h) {
-      V dot = hn::LoadU(d, dots + static_cast<int64_t>(h) * kBlock + j);
-      if (round_bf16) dot = RoundToBf16(dot);
-      const V relu = hn::IfThenElseZero(hn::Gt(dot, hn::Zero(d)), dot);
-      V term = hn::Mul(relu, hn::Set(d, head_weights[h]));
-      if (round_bf16) term = RoundToBf16(term);
-      sum = hn::Add(sum, term);
-    }
-    hn::StoreU(round_bf16 ? RoundToBf16(sum) : sum, d, scores + j);
-  }
 }
 
 // kVectors vectors of channels of kHeads heads: out = fma(p, row, out) over the rows in order.
@@ -140,7 +122,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace minke::simd {
 
-HWY_EXPORT(WeighDotsImpl);
 HWY_EXPORT(AddWeightedRowsImpl);
 HWY_EXPORT(DivideImpl);
 
@@ -250,37 +231,6 @@ void AttendHeads(const float* q, std::span<const std::byte* const> slots,
 }
 
 }  // namespace
-
-void IndexScores(View<const float> queries, std::span<const float> head_weights,
-                 RowFormat key_format, const std::byte* keys, int64_t row_count, bool round_bf16,
-                 std::span<float> scores) {
-  CHECK(static_cast<int64_t>(head_weights.size()) == queries.rows);
-  CHECK(static_cast<int64_t>(scores.size()) >= row_count);
-  const int64_t row_bytes = RowBytes(key_format, queries.cols);
-  const AlignedBytes decoded = AllocateAligned(kBlock * queries.cols * sizeof(float));
-  std::vector<float> dots(queries.rows * kBlock, 0.0f);
-  std::array<float, kBlock> block_scores;
-  for (int64_t first = 0; first < row_count; first += kBlock) {
-    const int64_t count = std::min(kBlock, row_count - first);
-    std::array<const std::byte*, kBlock> packed;
-    for (int64_t i = 0; i < count; ++i) packed[i] = keys + (first + i) * row_bytes;
-    auto* rows = reinterpret_cast<float*>(decoded.get());
-    DecodeRows(key_format, {packed.data(), static_cast<size_t>(count)}, queries.cols, rows);
-    DotTile({.x = queries.data,
-             .x_stride = queries.stride,
-             .rows = queries.rows,
-             .w = rows,
-             .w_stride = queries.cols,
-             .outputs = count,
-             .cols = queries.cols,
-             .y = dots.data(),
-             .y_stride = kBlock});
-    // Columns behind `count` hold old dots: they are weighed too and not copied.
-    HWY_DYNAMIC_DISPATCH(WeighDotsImpl)
-    (dots.data(), head_weights, round_bf16, block_scores.data());
-    std::copy_n(block_scores.begin(), count, scores.begin() + first);
-  }
-}
 
 void SparseAttention(View<const float> q, View<const std::byte* const> slots,
                      const AttentionLayout& layout, std::span<const float> sink, float scale,

@@ -1,5 +1,5 @@
-// Reading FP8, FP4 and BF16 as stored: weights and cache rows to float32, and the product of one
-// row with FP8 or FP4 weights, which is little else than decoding.
+// Reading FP8, FP4 and BF16 as stored: weights and cache rows to float32, and the products of
+// few rows with FP8 and BF16 weights, which are little else than decoding.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -23,7 +23,7 @@ using D = hn::FixedTag<float, reference::kLanes>;
 using V = hn::Vec<D>;
 constexpr int64_t kLanes = reference::kLanes;
 constexpr int64_t kGroup = reference::kScaleGroup;
-constexpr int64_t kOutputBlock = 8;  // outputs of one row computed together
+constexpr int64_t kOutputBlock = 8;  // outputs whose weights are read side by side
 
 // The seven magnitude bits of an E4M3 code at the top of the float32 mantissa are the value times
 // 2^-120, subnormals included.
@@ -190,9 +190,18 @@ void DecodeRowsImpl(RowFormat format, std::span<const std::byte* const> packed, 
   }
 }
 
-// ---- one row --------------------------------------------------------------------------------
-// A single row reads every weight once, so the decoded weights stay in registers. The products
-// and their order are those of the canonical sum.
+// ---- few rows -------------------------------------------------------------------------------
+// Few rows read the weights once or a few times, so the decoded weights stay in registers. The
+// products and their order are those of the canonical sum. x: the first of the rows, x_stride
+// floats apart; y likewise.
+
+// Weights are read in blocks of outputs. What comes kPrefetchBytes later lies in the same row, or
+// near the beginning of the row of the next block.
+constexpr int64_t kPrefetchBytes = 1024;
+HWY_INLINE int64_t PrefetchOffset(int64_t at, int64_t row_bytes) {
+  return at + kPrefetchBytes < row_bytes ? kPrefetchBytes
+                                         : kPrefetchBytes + (kOutputBlock - 1) * row_bytes;
+}
 
 // sum += x * decoded over one group.
 HWY_INLINE V AddGroup(const float* x, const float* decoded, V sum) {
@@ -202,11 +211,14 @@ HWY_INLINE V AddGroup(const float* x, const float* decoded, V sum) {
   return sum;
 }
 
-HWY_INLINE void StoreSums(const V* sum, int64_t outputs, float* y) {
-  for (int64_t n = 0; n < outputs; ++n) {
-    alignas(32) std::array<float, kLanes> lanes;
-    hn::Store(sum[n], D(), lanes.data());
-    y[n] = reference::ReduceLanes(lanes.data());
+template <int kRows, int kOutputs>
+HWY_INLINE void StoreSums(const V (&sum)[kRows][kOutputs], float* y, int64_t y_stride) {
+  for (int r = 0; r < kRows; ++r) {
+    for (int n = 0; n < kOutputs; ++n) {
+      alignas(32) std::array<float, kLanes> lanes;
+      hn::Store(sum[r][n], D(), lanes.data());
+      y[r * y_stride + n] = reference::ReduceLanes(lanes.data());
+    }
   }
 }
 
@@ -227,74 +239,89 @@ int ScaleCodeLimit(const float* x, int64_t n) {
   return exponent == 255 ? -1 : std::min<int>(kScaleCodeMax, 127 + 133 - exponent);
 }
 
-// Eight outputs of one tile row. They share the scales, so the scale goes into x, eight times
-// cheaper than into the weights. That changes no bit of the product, provided that x times it
-// neither overflows (scale_limit) nor is made smaller (kScaleCodeMin).
+// Outputs of one tile row. They share the scales, so the scale goes into x, cheaper than into the
+// weights. That changes no bit of the product, provided that x times it neither overflows
+// (scale_limit) nor is made smaller (kScaleCodeMin).
 constexpr int kScaleCodeMin = 7;  // 2^120 * scale >= 1
 
-HWY_INLINE void Fp8OutputsOfOneRow(const float* x, int64_t cols, const uint8_t* codes,
-                                   const uint8_t* scales, int scale_limit, float* y) {
+template <int kRows, int kOutputs>
+HWY_INLINE void Fp8Outputs(const float* x, int64_t x_stride, int64_t cols, const uint8_t* codes,
+                           const uint8_t* scales, int scale_limit, float* y, int64_t y_stride) {
   const hn::FixedTag<uint8_t, kGroup> d8;
   const auto nan = hn::Set(d8, 0x7F);
-  V sum[kOutputBlock];
-  for (V& partial : sum) partial = hn::Zero(D());
+  V sum[kRows][kOutputs];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows * kOutputs; ++i) sum[i / kOutputs][i % kOutputs] = hn::Zero(D());
   for (int64_t i = 0; i < cols; i += kGroup) {
     auto largest = hn::Zero(d8);
+    const int64_t ahead = PrefetchOffset(i, cols);
 #pragma GCC unroll 8
-    for (int64_t n = 0; n < kOutputBlock; ++n) {
-      largest = hn::Max(largest, hn::And(hn::LoadU(d8, codes + n * cols + i), nan));
+    for (int64_t n = 0; n < kOutputs; ++n) {
+      const uint8_t* group = codes + n * cols + i;
+      if (i % 64 == 0) __builtin_prefetch(group + ahead);
+      largest = hn::Max(largest, hn::And(hn::LoadU(d8, group), nan));
     }
     const int scale = scales[i / kGroup];
     const bool is_special =
         scale < kScaleCodeMin || scale > scale_limit || !hn::AllFalse(d8, hn::Eq(largest, nan));
     if (HWY_UNLIKELY(is_special)) {
       std::array<float, kGroup> decoded;
-      for (int64_t n = 0; n < kOutputBlock; ++n) {
+      for (int64_t n = 0; n < kOutputs; ++n) {
         DecodeFp8Group(codes + n * cols + i, DecodeUe8m0(scales[i / kGroup]), decoded.data());
-        sum[n] = AddGroup(x + i, decoded.data(), sum[n]);
+        for (int r = 0; r < kRows; ++r) {
+          sum[r][n] = AddGroup(x + r * x_stride + i, decoded.data(), sum[r][n]);
+        }
       }
       continue;
     }
     const V factor = PatternFactor(scale);
 #pragma GCC unroll 4
-    for (int64_t j = 0; j < kGroup; j += kLanes) {
-      const V input = hn::Mul(hn::LoadU(D(), x + i + j), factor);
+    for (int64_t j = i; j < i + kGroup; j += kLanes) {
+      V input[kRows];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        input[r] = hn::Mul(hn::LoadU(D(), x + r * x_stride + j), factor);
+      }
 #pragma GCC unroll 8
-      for (int64_t n = 0; n < kOutputBlock; ++n) {
-        sum[n] = hn::MulAdd(input, LoadPatterns(codes + n * cols + i + j), sum[n]);
+      for (int64_t n = 0; n < kOutputs; ++n) {
+        const V weight = LoadPatterns(codes + n * cols + j);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sum[r][n] = hn::MulAdd(input[r], weight, sum[r][n]);
       }
     }
   }
-  StoreSums(sum, kOutputBlock, y);
+  StoreSums<kRows, kOutputs>(sum, y, y_stride);
 }
 
-// Four outputs: with eight, the sums and the constants of the decoder outnumber the registers.
-// Their scales differ, so the weights are scaled. REQUIRES: no scale code above kScaleCodeMax.
-constexpr int64_t kFp4Outputs = 4;
-
-HWY_INLINE void Fp4OutputsOfOneRow(const float* x, int64_t groups, const uint8_t* pairs,
-                                   const uint8_t* scales, float* y) {
-  V sum[kFp4Outputs];
-  for (V& zeroed : sum) zeroed = hn::Zero(D());
-  for (int64_t g = 0; g < groups; ++g) {
+// REQUIRES: cols a multiple of kLanes.
+template <int kRows, int kOutputs>
+HWY_INLINE void Bf16Outputs(const float* x, int64_t x_stride, int64_t cols, const uint16_t* words,
+                            float* y, int64_t y_stride) {
+  constexpr int64_t kWordsOfLine = 32;
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
+  V sum[kRows][kOutputs];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows * kOutputs; ++i) sum[i / kOutputs][i % kOutputs] = hn::Zero(D());
+  for (int64_t begin = 0; begin < cols; begin += kWordsOfLine) {
+    const int64_t ahead = PrefetchOffset(begin * 2, cols * 2) / 2;
+#pragma GCC unroll 8
+    for (int64_t n = 0; n < kOutputs; ++n) __builtin_prefetch(words + n * cols + begin + ahead);
+    const int64_t end = std::min(begin + kWordsOfLine, cols);
+    for (int64_t i = begin; i < end; i += kLanes) {
+      V input[kRows];
 #pragma GCC unroll 4
-    for (int64_t n = 0; n < kFp4Outputs; ++n) {
-      const Fp4Group group = LoadFp4Patterns(pairs + (n * groups + g) * (kGroup / 2));
-      const V factor = PatternFactor(scales[n * groups + g]);
+      for (int r = 0; r < kRows; ++r) input[r] = hn::LoadU(D(), x + r * x_stride + i);
+#pragma GCC unroll 8
+      for (int64_t n = 0; n < kOutputs; ++n) {
+        const auto wide = hn::PromoteTo(d32, hn::LoadU(d16, words + n * cols + i));
+        const V weight = hn::BitCast(D(), hn::ShiftLeft<16>(wide));
 #pragma GCC unroll 4
-      for (int64_t j = 0; j < kGroup / kLanes; ++j) {
-        const V input = hn::LoadU(D(), x + g * kGroup + j * kLanes);
-        sum[n] = hn::MulAdd(input, hn::Mul(group.vectors[j], factor), sum[n]);
+        for (int r = 0; r < kRows; ++r) sum[r][n] = hn::MulAdd(input[r], weight, sum[r][n]);
       }
     }
   }
-  StoreSums(sum, kFp4Outputs, y);
-}
-
-bool AnyAbove(const uint8_t* codes, int64_t count, int limit) {
-  int largest = 0;
-  for (int64_t i = 0; i < count; ++i) largest = std::max<int>(largest, codes[i]);
-  return largest > limit;
+  StoreSums<kRows, kOutputs>(sum, y, y_stride);
 }
 
 // Outputs [output, output + outputs) in the plain way: what the functions above leave out.
@@ -306,28 +333,48 @@ void PlainOutputs(const float* x, const Weight& w, int64_t output, int64_t outpu
   }
 }
 
-void OneRowImpl(const float* x, const Weight& w, float* y, ThreadPool& pool) {
-  const auto* data = reinterpret_cast<const uint8_t*>(w.data);
-  const bool is_fp8 = w.format == WeightFormat::kFp8Tile32;
+// kOutputBlock outputs from `output` on of kRows rows, kOutputs at a time.
+template <int kRows, int kOutputs>
+void OutputBlock(const View<const float>& x, const Weight& w, int64_t output, int scale_limit,
+                 float* y, int64_t y_stride) {
   const int64_t groups = w.cols / kGroup;
-  const int scale_limit = is_fp8 ? ScaleCodeLimit(x, w.cols) : 0;
+  for (int64_t n = output; n < output + kOutputBlock; n += kOutputs) {
+    if (w.format == WeightFormat::kBf16) {
+      Bf16Outputs<kRows, kOutputs>(x.data, x.stride, w.cols,
+                                   reinterpret_cast<const uint16_t*>(w.data) + n * w.cols, y + n,
+                                   y_stride);
+    } else {
+      Fp8Outputs<kRows, kOutputs>(x.data, x.stride, w.cols,
+                                  reinterpret_cast<const uint8_t*>(w.data) + n * w.cols,
+                                  w.scales + n / kGroup * groups, scale_limit, y + n, y_stride);
+    }
+  }
+}
+
+void FewRowsImpl(const View<const float>& x, const Weight& w, const View<float>& y,
+                 ThreadPool& pool) {
+  int scale_limit = kScaleCodeMax;
+  for (int64_t r = 0; r < x.rows && w.format == WeightFormat::kFp8Tile32; ++r) {
+    scale_limit = std::min(scale_limit, ScaleCodeLimit(x.Row(r), w.cols));
+  }
   const int64_t blocks = (w.rows + kOutputBlock - 1) / kOutputBlock;
   pool.ParallelFor(
-      blocks, pool.GrainFor(kOutputBlock * w.cols), [&](int64_t begin, int64_t end, int) {
+      blocks, pool.GrainFor(x.rows * kOutputBlock * w.cols), [&](int64_t begin, int64_t end, int) {
         for (int64_t n = begin * kOutputBlock; n < end * kOutputBlock; n += kOutputBlock) {
-          const uint8_t* scales = w.scales + (is_fp8 ? n / kGroup : n) * groups;
           if (n + kOutputBlock > w.rows) {
-            PlainOutputs(x, w, n, w.rows - n, y);
-          } else if (is_fp8) {
-            Fp8OutputsOfOneRow(x, w.cols, data + n * w.cols, scales, scale_limit, y + n);
-          } else if (AnyAbove(scales, kOutputBlock * groups, kScaleCodeMax)) {
-            PlainOutputs(x, w, n, kOutputBlock, y);
-          } else {
-            for (int64_t i = 0; i < kOutputBlock; i += kFp4Outputs) {
-              Fp4OutputsOfOneRow(x, groups, data + (n + i) * w.cols / 2, scales + i * groups,
-                                 y + n + i);
+            for (int64_t r = 0; r < x.rows; ++r) {
+              PlainOutputs(x.Row(r), w, n, w.rows - n, y.Row(r));
             }
+            continue;
           }
+          int64_t r = 0;
+          for (; r + 4 <= x.rows; r += 4) {
+            OutputBlock<4, 2>(x.Rows(r, 4), w, n, scale_limit, y.Row(r), y.stride);
+          }
+          for (; r + 2 <= x.rows; r += 2) {
+            OutputBlock<2, 4>(x.Rows(r, 2), w, n, scale_limit, y.Row(r), y.stride);
+          }
+          if (r < x.rows) OutputBlock<1, 8>(x.Rows(r, 1), w, n, scale_limit, y.Row(r), y.stride);
         }
       });
 }
@@ -341,7 +388,7 @@ namespace minke::simd {
 
 HWY_EXPORT(DecodeWeightsImpl);
 HWY_EXPORT(DecodeRowsImpl);
-HWY_EXPORT(OneRowImpl);
+HWY_EXPORT(FewRowsImpl);
 
 DecodeWeightsFunction WeightDecoder() {
   return &HWY_DYNAMIC_DISPATCH(DecodeWeightsImpl);
@@ -352,8 +399,8 @@ void DecodeRows(RowFormat format, std::span<const std::byte* const> packed, int6
   HWY_DYNAMIC_DISPATCH(DecodeRowsImpl)(format, packed, channels, out);
 }
 
-void MatmulOneRow(const float* x, const Weight& w, float* y, ThreadPool& pool) {
-  HWY_DYNAMIC_DISPATCH(OneRowImpl)(x, w, y, pool);
+void MatmulFewRows(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool) {
+  HWY_DYNAMIC_DISPATCH(FewRowsImpl)(x, w, y, pool);
 }
 
 }  // namespace minke::simd

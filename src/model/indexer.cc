@@ -3,6 +3,7 @@
 // the Reuse layers after it attend to.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "model/layers.h"
 
@@ -53,28 +54,64 @@ int64_t KeySource(const StepContext& step, const LayerRole& role, const Sequence
   return role.kv_source_index;
 }
 
-// Scores of rows [first, first + scores.rows) of one sequence, split over (row, block of keys).
+// Compressed rows that are scored together, so that a query is prepared once for all of them.
+constexpr int64_t kScoredRows = 2048;
+
+// Appends rows [begin, end) to runs, cut where the cache's blocks end.
+void AppendRuns(const SequenceState& state, int64_t source, int64_t begin, int64_t end,
+                float* scores, std::vector<IndexRun>& runs) {
+  while (begin < end) {
+    const int64_t count = state.ContiguousRows(source, begin, end);
+    runs.push_back({state.IndexRow(source, begin), count, scores + begin});
+    begin += count;
+  }
+}
+
+// What of rows [begin, end) a query has to score. In a restricted layer that is the candidate pool:
+// select_topk looks at nothing else (4.5).
+std::vector<IndexRun> RunsOf(const StepContext& step, const LayerRole& role, int64_t source,
+                             const SequenceState& state, int64_t query, int64_t begin, int64_t end,
+                             float* scores) {
+  std::vector<IndexRun> runs;
+  // Diagnostics compare the scores of all rows.
+  if (!role.uses_candidates || step.diagnostics != nullptr) {
+    AppendRuns(state, source, begin, end, scores, runs);
+    return runs;
+  }
+  const int64_t block_size = step.config.candidate_block_size;
+  const uint8_t* kept = step.candidates.Row(query);
+  for (int64_t row = begin; row < end;) {
+    int64_t last = row;  // of neighbouring kept blocks
+    while (last < end && kept[last / block_size] != 0) last = (last / block_size + 1) * block_size;
+    AppendRuns(state, source, row, std::min(last, end), scores, runs);
+    row = std::max(last, (row / block_size + 1) * block_size);
+  }
+  return runs;
+}
+
+// Scores of rows [first, first + scores.rows) of one sequence, split over (row, compressed rows).
 void ScoreRows(StepContext& step, const LayerRole& role, const SequenceSpan& sequence,
                const IndexQueries& queries, int64_t first, View<float> scores) {
   const SequenceState& state = *sequence.state;
   const int64_t source = KeySource(step, role, sequence);
   const int64_t heads = step.config.index_n_heads;
-  const int64_t rows_per_block = kBlockTokens / state.layout().ratios[static_cast<size_t>(source)];
-  const int64_t blocks = (scores.cols + rows_per_block - 1) / rows_per_block;
+  const int64_t parts = (scores.cols + kScoredRows - 1) / kScoredRows;
+  const int64_t part_cost = std::min(kScoredRows, scores.cols) * queries.vectors.cols;
   step.pool.ParallelFor(
-      scores.rows * blocks, step.pool.GrainFor(rows_per_block * queries.vectors.cols),
+      scores.rows * parts, step.pool.GrainFor(part_cost),
       [&](int64_t begin, int64_t end, int /*worker*/) {
         for (int64_t item = begin; item < end; ++item) {
-          const int64_t query = sequence.first_row + first + item / blocks;
+          const int64_t query = sequence.first_row + first + item / parts;
           const int64_t visible = step.VisibleRows(query, role.compress_ratio);
-          const int64_t key = item % blocks * rows_per_block;
+          const int64_t key = item % parts * kScoredRows;
           if (key >= visible) continue;
-          const int64_t count = state.ContiguousRows(source, key, visible);
+          const std::vector<IndexRun> runs =
+              RunsOf(step, role, source, state, query, key, std::min(key + kScoredRows, visible),
+                     scores.Row(item / parts));
           step.kernels.index_scores(
               View<const float>(queries.vectors.Row(query), heads, step.config.index_head_dim),
               {queries.weights.Row(query), static_cast<size_t>(heads)}, state.layout().index_format,
-              state.IndexRow(source, key), count, step.numerics.round_scores,
-              {scores.Row(item / blocks) + key, static_cast<size_t>(count)});
+              runs, step.numerics.round_scores);
         }
       });
 }

@@ -78,6 +78,24 @@ TEST(Checkpoint, OpensShardsByTheirIndex) {
   EXPECT_EQ(checkpoint.Find("d"), nullptr);
 }
 
+TEST(Checkpoint, PrewarmReadsEveryShardAndCanBeStopped) {
+  const Shards shards;
+  const auto opened = shards.Open();
+  ASSERT_TRUE(opened.has_value());
+  std::vector<uint64_t> done;
+  opened->Prewarm([&](uint64_t bytes, uint64_t total) {
+    EXPECT_EQ(total, opened->file_bytes());
+    done.push_back(bytes);
+    return true;
+  });
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_LT(done[0], done[1]);
+  EXPECT_EQ(done[1], opened->file_bytes());
+  int steps = 0;
+  opened->Prewarm([&](uint64_t, uint64_t) { return ++steps < 1; });
+  EXPECT_EQ(steps, 1);
+}
+
 TEST(Checkpoint, OpensASingleFile) {
   const TempDirectory directory;
   const std::string data = "abcd";

@@ -47,7 +47,7 @@ TEST(ThreadPool, CoversEveryIndexOnce) {
   }
 }
 
-TEST(ThreadPool, SharesAreMultiplesOfTheGrain) {
+TEST(ThreadPool, PiecesAreMultiplesOfTheGrain) {
   ThreadPool pool(3);
   for (const Share& share : SharesOf(pool, 100, 8)) {
     EXPECT_EQ(share.begin % 8, 0);
@@ -64,17 +64,21 @@ TEST(ThreadPool, SmallWorkStaysWithTheCaller) {
   EXPECT_EQ(shares[0].end, 10);
 }
 
-TEST(ThreadPool, ThePartitionIsStatic) {
-  ThreadPool pool(3);
-  const auto by_worker = [](std::vector<Share> shares) {
-    std::vector<std::pair<int, int64_t>> list;
-    for (const Share& share : shares) list.emplace_back(share.worker, share.begin);
-    std::sort(list.begin(), list.end());
-    return list;
-  };
-  const auto first = by_worker(SharesOf(pool, 999, 10));
-  EXPECT_EQ(first.size(), 3u);
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(by_worker(SharesOf(pool, 999, 10)), first);
+// A worker that does not come on holds up one piece of its share, not all of it.
+TEST(ThreadPool, OthersTakeWhatASlowWorkerLeaves) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int64_t> done{0};
+    std::atomic<bool> helped{false};
+    // The shares are [0, 80) and [80, 160), in pieces of 10.
+    pool.ParallelFor(160, 1, [&](int64_t begin, int64_t end, int worker) {
+      while (begin == 80 && done.load() < 150) std::this_thread::yield();
+      if ((worker == 0) != (begin < 80)) helped = true;
+      done += end - begin;
+    });
+    EXPECT_EQ(done.load(), 160);
+    EXPECT_TRUE(helped.load());
+  }
 }
 
 TEST(ThreadPool, WritesAreVisibleAfterwards) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 #include <vector>
 
@@ -136,6 +137,7 @@ TEST(SparseAttention, EmptyBlocksChangeNothing) {
 
 TEST(IndexScores, EqualTheReference) {
   std::mt19937 random(4);
+  ThreadPool pool(1);
   for (const RowFormat format : {RowFormat::kFp4Group32, RowFormat::kF32}) {
     for (const int64_t heads : {0, 1, 3, 4, 32}) {
       for (const int64_t row_count : {0, 1, 7, 63, 64, 65, 200}) {
@@ -150,15 +152,21 @@ TEST(IndexScores, EqualTheReference) {
         }
         TestMatrix queries(heads, dim);
         queries.Randomize(random);
+        // As in the model, but for some that are on no grid.
+        if (row_count != 65) ReferenceKernels().quantize_q4i(queries.view(), pool);
         TestMatrix weights(1, heads);
         weights.Randomize(random);
         for (const bool round : {false, true}) {
           TestMatrix expected(1, row_count);
           TestMatrix found(1, row_count);
           const auto run = [&](const Kernels& kernels, View<float> out) {
-            kernels.index_scores(
-                queries.view(), {weights.view().Row(0), static_cast<size_t>(heads)}, format,
-                packed.data(), row_count, round, {out.Row(0), static_cast<size_t>(row_count)});
+            const int64_t half = row_count / 2;
+            const std::array<IndexRun, 2> runs = {
+                IndexRun{packed.data(), half, out.Row(0)},
+                IndexRun{packed.data() + half * row_bytes, row_count - half, out.Row(0) + half}};
+            kernels.index_scores(queries.view(),
+                                 {weights.view().Row(0), static_cast<size_t>(heads)}, format, runs,
+                                 round);
           };
           run(ReferenceKernels(), expected.view());
           run(FastKernels(), found.view());
@@ -167,6 +175,42 @@ TEST(IndexScores, EqualTheReference) {
         }
       }
     }
+  }
+}
+
+// Scales that differ more than the integers can hold, that are NaN, or far from one.
+TEST(IndexScores, EveryScaleEqualsTheReference) {
+  constexpr int64_t kDim = 128;
+  constexpr int64_t kRows = 256;
+  std::mt19937 random(5);
+  ThreadPool pool(1);
+  const int64_t row_bytes = RowBytes(RowFormat::kFp4Group32, kDim);
+  std::vector<std::byte> packed(kRows * row_bytes);
+  for (std::byte& byte : packed) byte = static_cast<std::byte>(random() & 0xFF);
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t group = 0; group < kDim / 32; ++group) {
+      const bool near = row % 2 == 0 && group > 0;  // to one of which the row has all codes
+      packed[row * row_bytes + kDim / 2 + group] =
+          static_cast<std::byte>(near ? 120 + random() % 16 : row);
+    }
+  }
+  for (const float factor : {1.0f, 0x1p-110f, 0x1p90f}) {
+    TestMatrix queries(3, kDim);
+    queries.Randomize(random);
+    ReferenceKernels().quantize_q4i(queries.view(), pool);
+    for (int64_t r = 0; r < 3; ++r) {
+      for (int64_t i = 0; i < kDim; ++i) queries.view().Row(r)[i] *= factor;
+    }
+    const std::vector<float> weights = {1.0f, -0.5f, 0.25f};
+    TestMatrix expected(1, kRows);
+    TestMatrix found(1, kRows);
+    const auto run = [&](const Kernels& kernels, View<float> out) {
+      const IndexRun rows{packed.data(), kRows, out.Row(0)};
+      kernels.index_scores(queries.view(), weights, RowFormat::kFp4Group32, {&rows, 1}, true);
+    };
+    run(ReferenceKernels(), expected.view());
+    run(FastKernels(), found.view());
+    EXPECT_TRUE(SameBits(expected.view(), found.view())) << factor;
   }
 }
 

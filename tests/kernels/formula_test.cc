@@ -138,10 +138,11 @@ TEST_P(Formula, IndexScoresRoundThreeTimes) {
   const std::vector<float> weights = {1.0f, 5.0f, -0.3359375f};  // 3 w = -1.0078125
   const auto* bytes = reinterpret_cast<const std::byte*>(key.data());
   std::vector<float> scores(1);
+  const IndexRun run{bytes, 1, scores.data()};
   const View<const float> view(queries.data(), 3, 8);
-  kernels().index_scores(view, weights, RowFormat::kF32, bytes, 1, false, scores);
+  kernels().index_scores(view, weights, RowFormat::kF32, {&run, 1}, false);
   EXPECT_EQ(1.00390625f - 1.0078125f, scores[0]);
-  kernels().index_scores(view, weights, RowFormat::kF32, bytes, 1, true, scores);
+  kernels().index_scores(view, weights, RowFormat::kF32, {&run, 1}, true);
   EXPECT_EQ(1.0f - 1.0078125f, scores[0]);
 }
 

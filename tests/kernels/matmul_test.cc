@@ -22,12 +22,19 @@ struct Shape {
   int64_t cols;
 };
 
-void CheckProduct(WeightFormat format, const Shape& shape, int threads, bool with_nan) {
+// As FP8 and FP4 products get them in the model.
+void QuantizeInputs(TestMatrix& x, ThreadPool& pool) {
+  FastKernels().quantize_q8(x.view(), x.view(), pool);
+}
+
+void CheckProduct(WeightFormat format, const Shape& shape, int threads, bool with_nan,
+                  bool quantized = false) {
   std::mt19937 random(static_cast<uint32_t>(shape.rows * 7 + shape.outputs * 3 + shape.cols));
   ThreadPool pool(threads, 0);
   const TestWeight weight(format, shape.outputs, shape.cols, random, with_nan);
   TestMatrix x(shape.rows, shape.cols);
   x.Randomize(random);
+  if (quantized) QuantizeInputs(x, pool);
   TestMatrix expected(shape.rows, shape.outputs);
   TestMatrix found(shape.rows, shape.outputs, 2, 5);
   ReferenceKernels().matmul(x.view(), weight.weight, expected.view(), pool);
@@ -49,6 +56,70 @@ TEST(Matmul, EqualsTheReferenceOverShapes) {
         }
       }
     }
+  }
+}
+
+// The way of FP4 weights through integers is open to Q8 inputs alone. Inputs of many magnitudes
+// have groups that need the third byte.
+TEST(Matmul, QuantizedInputsEqualTheReference) {
+  for (const WeightFormat format : {WeightFormat::kFp8Tile32, WeightFormat::kFp4Group32}) {
+    for (const int64_t rows : {1, 2, 3, 8, 9, 64, 65, 67}) {
+      for (const int64_t outputs : {1, 3, 4, 31, 32, 33, 70}) {
+        for (const int64_t cols : {32, 64, 96, 512, 544}) {
+          CheckProduct(format, {rows, outputs, cols}, 2, false, true);
+        }
+      }
+    }
+    CheckProduct(format, {1, 256, 5120}, 2, false, true);
+    CheckProduct(format, {17, 160, 2304}, 2, false, true);
+  }
+}
+
+// Q8 inputs that are multiplied by a power of two stay integers under a power of two, until that
+// leaves the floats.
+TEST(Matmul, Fp4OfQuantizedInputsAtTheEndsOfTheFloats) {
+  std::mt19937 random(11);
+  ThreadPool pool(1);
+  for (const int exponent : {-140, -110, -90, -60, 0, 60, 90, 110}) {
+    for (const uint8_t scale : {0, 1, 20, 127, 230, 254, 255}) {
+      TestWeight weight(WeightFormat::kFp4Group32, 12, 96, random);
+      for (uint8_t& code : weight.scales) code = scale;
+      TestMatrix x(2, 96);
+      x.Randomize(random);
+      QuantizeInputs(x, pool);
+      for (int64_t i = 0; i < 96; ++i) {
+        for (int64_t r = 0; r < 2; ++r) x.view().Row(r)[i] *= std::ldexp(1.0f, exponent);
+      }
+      TestMatrix expected(2, 12);
+      TestMatrix found(2, 12);
+      ReferenceKernels().matmul(x.view(), weight.weight, expected.view(), pool);
+      FastKernels().matmul(x.view(), weight.weight, found.view(), pool);
+      EXPECT_TRUE(SameBits(expected.view(), found.view())) << exponent << " " << int{scale};
+    }
+  }
+}
+
+// What kernels.h promises of FP4, written out once more.
+TEST(Matmul, TheSumOfFp4IsExactWithinGroups) {
+  std::mt19937 random(12);
+  ThreadPool pool(1);
+  const TestWeight weight(WeightFormat::kFp4Group32, 4, 96, random);
+  TestMatrix x(1, 96);
+  x.Randomize(random);
+  QuantizeInputs(x, pool);
+  float sums[2] = {};
+  for (int g = 0; g < 3; ++g) {
+    double exact = 0;
+    for (int i = 32 * g + 31; i >= 32 * g; --i) {  // no order matters
+      const auto pair = std::to_integer<uint8_t>(weight.weight.data[i / 2]);
+      exact += double{x.view().Row(0)[i]} * DecodeE2M1(i % 2 == 0 ? pair & 0xF : pair >> 4);
+    }
+    sums[g % 2] += static_cast<float>(exact) * DecodeUe8m0(weight.weight.scales[g]);
+  }
+  for (const Kernels* kernels : {&ReferenceKernels(), &FastKernels()}) {
+    TestMatrix y(1, 4);
+    kernels->matmul(x.view(), weight.weight, y.view(), pool);
+    EXPECT_EQ(sums[0] + sums[1], y.view().Row(0)[0]);
   }
 }
 
