@@ -93,7 +93,7 @@ std::string QuestionBody(ApiFamily family, std::string_view question, bool strea
       rest = fmt::format(R"("input":"{}","reasoning":{{"effort":"none"}})", question);
       break;
     case ApiFamily::kMessages:
-      rest = fmt::format(R"("messages":[{{"role":"user","content":"{}"}}],"max_tokens":500,)"
+      rest = fmt::format(R"("messages":[{{"role":"user","content":"{}"}}],"max_tokens":2000,)"
                          R"("thinking":{{"type":"disabled"}})",
                          question);
       break;

@@ -51,7 +51,7 @@ constexpr std::array<ValidRequest, 11> kValidRequests = {{
      {"type":"function_call_output","call_id":"c1","output":"here"}],"tools":[{"type":"function",
      "name":"find","parameters":{"type":"object","properties":{"a":{"type":"number"}}}},
      {"type":"namespace","name":"ns","tools":[{"type":"function","name":"g","parameters":{}}]},
-     {"type":"custom","name":"patch","format":{"type":"grammar","syntax":"lark","definition":"x"}},
+     {"type":"custom","name":"patch","format":{"type":"grammar","syntax":"lark","definition":""}},
      {"type":"web_search"}],"tool_choice":"auto","parallel_tool_calls":true})"},
     {"/v1/messages",
      R"({"model":"claude-sonnet-4","max_tokens":300,"system":[{"type":"text","text":"s",

@@ -9,9 +9,11 @@ namespace minke::testing {
 
 Result<std::unique_ptr<WholeServer>> WholeServer::Start(WholeServerOptions options) {
   std::unique_ptr<WholeServer> whole(new WholeServer());  // NOLINT: the constructor is private
-  whole->model_ = TRY(ScriptedModel::Create(options.model_dir, std::move(options.script)));
   options.engine.model_dir = options.model_dir;
-  options.engine.forward = whole->model_->function();
+  if (!options.engine.forward) {
+    whole->model_ = TRY(ScriptedModel::Create(options.model_dir, std::move(options.script)));
+    options.engine.forward = whole->model_->function();
+  }
   std::unique_ptr<Engine> engine = TRY(Engine::Open(options.engine));
   std::unique_ptr<Service> service = TRY(Service::Start(std::move(engine), options.service));
   options.server.http.port = 0;

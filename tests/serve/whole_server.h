@@ -18,7 +18,7 @@ namespace minke::testing {
 struct WholeServerOptions {
   std::string model_dir;
   ScriptedModelOptions script;
-  EngineOptions engine;  // model_dir and forward are set here
+  EngineOptions engine;  // model_dir is set here, and forward where it is empty
   ServiceOptions service;
   ServerOptions server;
 };
