@@ -70,7 +70,7 @@ constexpr std::array<ValidRequest, 11> kValidRequests = {{
      R"({"model":"deepseek-flash","messages":[{"role":"user","content":"how long is it"}]})"},
     {"/v1/chat/completions",
      R"({"model":"deepseek-flash","messages":[{"role":"user","content":"call it"}],"tools":[{"type":
-     "function","function":{"name":"find","parameters":{"type":"object","properties":{}}}}],
+     "function","function":{"name":"find","parameters":{"type":"object"}}}],
      "tool_choice":{"type":"function","function":{"name":"find"}},"thinking":{"type":"disabled"}})"},
 }};
 
