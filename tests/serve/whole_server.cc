@@ -10,7 +10,7 @@ namespace minke::testing {
 Result<std::unique_ptr<WholeServer>> WholeServer::Start(WholeServerOptions options) {
   std::unique_ptr<WholeServer> whole(new WholeServer());  // NOLINT: the constructor is private
   options.engine.model_dir = options.model_dir;
-  if (!options.engine.forward) {
+  if (!options.engine.forward && !options.script.scripts.empty()) {
     whole->model_ = TRY(ScriptedModel::Create(options.model_dir, std::move(options.script)));
     options.engine.forward = whole->model_->function();
   }

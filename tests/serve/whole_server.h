@@ -17,8 +17,8 @@ namespace minke::testing {
 
 struct WholeServerOptions {
   std::string model_dir;
-  ScriptedModelOptions script;
-  EngineOptions engine;  // model_dir is set here, and forward where it is empty
+  ScriptedModelOptions script;  // without scripts the model itself answers
+  EngineOptions engine;         // model_dir is set here, and forward where it is empty
   ServiceOptions service;
   ServerOptions server;
 };
