@@ -70,8 +70,8 @@ constexpr std::array<ValidRequest, 11> kValidRequests = {{
      R"({"model":"deepseek-flash","messages":[{"role":"user","content":"how long is it"}]})"},
     {"/v1/chat/completions",
      R"({"model":"deepseek-flash","messages":[{"role":"user","content":"call it"}],"tools":[{"type":
-     "function","function":{"name":"find","parameters":{"type":"object"}}}],
-     "tool_choice":{"type":"function","function":{"name":"find"}},"thinking":{"type":"disabled"}})"},
+     "function","function":{"name":"find","parameters":{"type":"object"}}}],"tool_choice":
+     {"type":"function","function":{"name":"find"}},"thinking":{"type":"disabled"}})"},
 }};
 
 constexpr uint32_t kLongStringBytes = 20'000;
