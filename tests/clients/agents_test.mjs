@@ -1,9 +1,10 @@
 // Agents that people write programs with, against a scripted server. Each is asked twice in one
 // conversation, the second time by a process of its own that resumes it: the model first calls the
 // agent's shell and reads what came of it, then answers. What the server says of the prompts is
-// what counts: all but the new text has to come out of the cache.
+// what counts: all but the new text has to come out of the cache. Each is set up with nothing but
+// what minke serve prints for it, and what keeps it off the network.
 import { mkdir, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 
 import { check, checkEqual, runCases } from '../support/cases.mjs';
 import { dsmlCalls, packageFile, runProgram, withServer } from './support.mjs';
@@ -41,15 +42,16 @@ function checkCached(turns) {
   }
 }
 
-// tool: its shell as it declares it. setUp(home, url): writes its configuration and answers what
-// to set in its environment. command(prompt, again): its words; `again` resumes the conversation.
-async function agentTakesTwoTurns({ tool, setUp, command }) {
+// tool: its shell as it declares it. client: its name, after which minke serve prints what to set.
+// setUp(home, settings): sets it and answers the environment. command(prompt, again): its words;
+// `again` resumes the conversation.
+async function agentTakesTwoTurns({ client, tool, setUp, command }) {
   await withServer(scriptsFor(...tool), async (server, folder) => {
     const [home, work] = [join(folder, 'home'), join(folder, 'work')];
     await mkdir(home);
     await mkdir(work);
     await writeFile(join(work, 'note.txt'), `${kNote}\n`);
-    const environment = { HOME: home, ...await setUp(home, server.url) };
+    const environment = { HOME: home, ...await setUp(home, await server.settings(client)) };
     for (const [i, prompt] of [kFirst, kSecond].entries()) {
       const { status, output } = await runProgram(command(prompt, i > 0), work, environment);
       check(status === 0 && output.includes(kAnswers[i]), `it ended with ${status}:\n${output}`);
@@ -58,40 +60,38 @@ async function agentTakesTwoTurns({ tool, setUp, command }) {
   });
 }
 
-async function writeConfiguration(home, path, text) {
-  const file = join(home, path);
-  await mkdir(join(file, '..'), { recursive: true });
-  await writeFile(file, typeof text === 'string' ? text : JSON.stringify(text));
+// Settings that are a file: its path in the home directory, then its text.
+async function writeSettings(home, settings) {
+  const [, path, text] = /^~\/([^:,]+).*:\n([^]*)/.exec(settings);
+  await mkdir(dirname(join(home, path)), { recursive: true });
+  await writeFile(join(home, path), text);
 }
 
 // The script's command is the only one that runs, and not every machine has room for a sandbox.
 async function codexTakesTwoTurns() {
   const target = 'x86_64-unknown-linux-musl';
   const program = packageFile(`@openai/codex/vendor/${target}/bin/codex`);
+  const words = ['--skip-git-repo-check', '--dangerously-bypass-approvals-and-sandbox',
+    '-c', 'analytics.enabled=false', '-c', 'check_for_update_on_startup=false'];
   await agentTakesTwoTurns({
+    client: 'Codex',
     tool: ['exec_command', { cmd: kCommand }],
-    setUp: async (home, url) => {
-      await writeConfiguration(home, '.codex/config.toml',
-        `model = "deepseek-flash"\nmodel_provider = "minke"\ncheck_for_update_on_startup = false\n\
-[analytics]\nenabled = false\n\
-[model_providers.minke]\nname = "Minke"\nbase_url = "${url}/v1"\nwire_api = "responses"\n`);
+    setUp: async (home, settings) => {
+      await writeSettings(home, settings);
       return {};
     },
-    command: (prompt, again) => [program, 'exec', ...(again ? ['resume', '--last'] : []),
-      '--skip-git-repo-check', '--dangerously-bypass-approvals-and-sandbox', prompt],
+    command: (prompt, again) => [program, 'exec', ...(again ? ['resume', '--last'] : []), ...words,
+      prompt],
   });
 }
 
 async function claudeCodeTakesTwoTurns() {
   const program = packageFile('@anthropic-ai/claude-code-linux-x64/claude');
   await agentTakesTwoTurns({
+    client: 'Claude Code',
     tool: ['Bash', { command: kCommand, description: 'Reads the note' }],
-    setUp: (home, url) => ({
-      ANTHROPIC_BASE_URL: url,
-      ANTHROPIC_AUTH_TOKEN: 'any',
-      ANTHROPIC_MODEL: 'deepseek-flash',
-      ANTHROPIC_DEFAULT_HAIKU_MODEL: 'deepseek-flash',
-      CLAUDE_CODE_SUBAGENT_MODEL: 'deepseek-flash',
+    setUp: (home, settings) => ({
+      ...Object.fromEntries(settings.trim().split(/\s+/).map((pair) => pair.split('='))),
       CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
       DISABLE_AUTOUPDATER: '1',
     }),
@@ -103,29 +103,17 @@ async function claudeCodeTakesTwoTurns() {
 async function opencodeTakesTwoTurns() {
   const program = packageFile('opencode-linux-x64/bin/opencode');
   await agentTakesTwoTurns({
+    client: 'opencode',
     tool: ['bash', { command: kCommand, description: 'Reads the note' }],
-    setUp: async (home, url) => {
-      const entry = {
-        name: 'DeepSeek',
-        reasoning: true,
-        tool_call: true,
-        interleaved: { field: 'reasoning_content' },
-        limit: { context: 131072, output: 32000 },
+    setUp: async (home, settings) => {
+      await writeSettings(home, settings);
+      return {
+        OPENCODE_DISABLE_AUTOUPDATE: '1',
+        OPENCODE_DISABLE_SHARE: '1',
+        OPENCODE_DISABLE_MODELS_FETCH: '1',
+        OPENCODE_DISABLE_DEFAULT_PLUGINS: '1',
+        OPENCODE_EXPERIMENTAL_DISABLE_FILEWATCHER: '1',
       };
-      await writeConfiguration(home, '.config/opencode/opencode.json', {
-        autoupdate: false,
-        share: 'disabled',
-        model: 'minke/deepseek-flash',
-        provider: {
-          minke: {
-            npm: '@ai-sdk/openai-compatible',
-            name: 'Minke',
-            options: { baseURL: `${url}/v1`, apiKey: 'any' },
-            models: { 'deepseek-flash': entry },
-          },
-        },
-      });
-      return { OPENCODE_DISABLE_MODELS_FETCH: '1' };
     },
     command: (prompt, again) => [program, 'run', ...(again ? ['--continue'] : []), prompt],
   });
@@ -134,12 +122,10 @@ async function opencodeTakesTwoTurns() {
 async function piTakesTwoTurns() {
   const program = packageFile('@mariozechner/pi-coding-agent/dist/cli.js');
   await agentTakesTwoTurns({
+    client: 'pi',
     tool: ['bash', { command: kCommand }],
-    setUp: async (home, url) => {
-      const models = [
-        { id: 'deepseek-flash', reasoning: true, contextWindow: 131072, maxTokens: 32000 }];
-      const minke = { baseUrl: `${url}/v1`, api: 'openai-completions', apiKey: 'any', models };
-      await writeConfiguration(home, '.pi/agent/models.json', { providers: { minke } });
+    setUp: async (home, settings) => {
+      await writeSettings(home, settings);
       return { PI_OFFLINE: '1' };
     },
     command: (prompt, again) => [process.execPath, program, '--provider', 'minke', '--model',

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 . tools/packages.sh
 
 MODULES=$PWD/build/clients_npm
-INSTALL_SECONDS_MAX=900
+INSTALL_SECONDS_MAX=420
 export MINKE_CLIENT_MODULES=$MODULES
 export MINKE_CLIENT_MODEL=$PWD/models/nano
 export MINKE_SCRIPTED_SERVER

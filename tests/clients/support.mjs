@@ -10,7 +10,7 @@ import { pathToFileURL } from 'node:url';
 import { check } from '../support/cases.mjs';
 
 // What hangs on a machine that compiles something else, hangs longer.
-const kWaitMs = 180_000;
+const kWaitMs = 300_000;
 const kPollMs = 50;
 
 const modules = process.env.MINKE_CLIENT_MODULES;
@@ -73,12 +73,13 @@ export class ScriptedServer {
     server.log = '';
     server.key = 'any';
     server.process = spawn(binary, ['--model', model, '--script', file, ...flags]);
-    let first = '';
-    server.process.stdout.on('data', (data) => { first += data; });
+    server.said = '';
+    server.process.stdout.on('data', (data) => { server.said += data; });
     server.process.stderr.on('data', (data) => { server.log += data; });
     server.ended = new Promise((done) => server.process.on('close', done));
     const url = await until(
-      () => /^Serving at (\S+)\n/.exec(first)?.[1] ?? (server.process.exitCode !== null && 'none'),
+      () => /^Serving at (\S+)\n/.exec(server.said)?.[1]
+        ?? (server.process.exitCode !== null && 'none'),
       'the server');
     check(url !== 'none', `the server ended: ${server.log}`);
     server.url = url;
@@ -88,6 +89,14 @@ export class ScriptedServer {
   async state() {
     const headers = { authorization: `Bearer ${this.key}` };
     return (await fetch(`${this.url}/api/state`, { headers })).json();
+  }
+
+  // What it prints for a client, as minke serve does, without the name.
+  async settings(client) {
+    await until(() => this.said.includes('\n  pi ') && this.said.endsWith('\n'), 'the settings');
+    const section = new RegExp(`^  ${client} +(.*\\n(?:   +.*\\n)*)`, 'm').exec(this.said);
+    check(section !== null, `nothing is printed for ${client}: ${this.said}`);
+    return section[1];
   }
 
   async running() {

@@ -6,8 +6,9 @@
 //                   [--context N] [--api-key-file FILE]
 //
 // FILE is a JSON list of {"pattern", "answer"} (tests/support/scripted_model.h); the first that
-// fits is said. The first line of standard output is "Serving at URL"; one line of JSON for each
-// request follows on standard error. SIGTERM ends the server in order.
+// fits is said. The first line of standard output is "Serving at URL", then comes what minke serve
+// prints for each client; standard error gets one line of JSON for each request. SIGTERM ends the
+// server in order.
 #include <atomic>
 #include <charconv>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include <string_view>
 #include <utility>
 
+#include "apps/client_settings.h"
 #include "apps/interrupts.h"
 #include "core/file.h"
 #include "core/json.h"
@@ -79,7 +81,8 @@ Result<ScriptedModelOptions> ReadScript(const std::string& path) {
   return options;
 }
 
-Result<std::unique_ptr<Server>> StartScripted(const FlagMap& flags, ScriptedModel* model) {
+Result<std::unique_ptr<Server>> StartScripted(const FlagMap& flags, ScriptedModel* model,
+                                              int64_t* context_tokens_max) {
   EngineOptions engine_options;
   engine_options.model_dir = flags.find("--model")->second;
   engine_options.threads = 1;
@@ -87,6 +90,7 @@ Result<std::unique_ptr<Server>> StartScripted(const FlagMap& flags, ScriptedMode
   engine_options.cache.disk_dir = flags.find("--cache-dir")->second;
   engine_options.forward = model->function();
   std::unique_ptr<Engine> engine = TRY(Engine::Open(engine_options));
+  *context_tokens_max = engine->info().context_tokens_max;
   std::unique_ptr<Service> service = TRY(Service::Start(std::move(engine), {}));
   ServerOptions options;
   options.http.port = static_cast<uint16_t>(TRY(NumberOf(flags, "--port", UINT16_MAX)));
@@ -112,8 +116,12 @@ Status ServeScript(int argc, char** argv) {
       std::chrono::microseconds(TRY(NumberOf(flags, "--step-delay-us", kStepDelayMax)));
   const std::unique_ptr<ScriptedModel> model =
       TRY(ScriptedModel::Create(flags.find("--model")->second, std::move(script)));
-  const std::unique_ptr<Server> server = TRY(StartScripted(flags, model.get()));
-  std::cout << "Serving at " << server->url() << std::endl;
+  int64_t context_tokens_max = 0;
+  const std::unique_ptr<Server> server =
+      TRY(StartScripted(flags, model.get(), &context_tokens_max));
+  const bool keys = !flags.find("--api-key-file")->second.empty();
+  std::cout << "Serving at " << server->url() << "\n\n"
+            << ClientSettings(server->url(), context_tokens_max, keys) << std::flush;
   constexpr int kNoFile = -1;  // poll() overlooks it
   interrupts.Wait(kNoFile);
   std::atomic<bool> interrupted = true;  // so the next one is the second
