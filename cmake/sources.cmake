@@ -8,7 +8,7 @@ minke_library(kernels
     fp4_products.cc index_scores.cc sparse_attention.cc elementwise.cc quantize.cc selection.cc self_check.cc
   DEPS minke_core PkgConfig::HWY)
 minke_library(checkpoint
-  SOURCES safetensors.cc
+  SOURCES safetensors.cc safetensors_writer.cc
   DEPS minke_core)
 minke_library(text
   SOURCES utf8.cc tokenizer_splitter.cc tokenizer_bpe.cc tokenizer_file.cc tokenizer.cc
@@ -56,6 +56,11 @@ set_source_files_properties(src/server/http_server_reader.cc src/server/http_ser
   src/server/http_server.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 # Adds the web page to the server.
 include(cmake/web.cmake)
+minke_library(bench
+  SOURCES foreign_cpu.cc mapped_memory.cc peaks.cc samples.cc disk_rate.cc machine.cc
+    random_weights.cc kernel_bench.cc layer_cut.cc synthetic_weights.cc synthetic_checkpoint.cc
+    model_work.cc synthetic_context.cc layer_clock.cc decode_bench.cc prefill_bench.cc
+  DEPS minke_core minke_kernels minke_checkpoint minke_model minke_text minke_recall minke_engine)
 
 minke_program(minke
   SOURCES cpu_check.cc main.cc flags.cc cache_flags.cc cache_command_flags.cc flag_checks.cc
@@ -64,14 +69,17 @@ minke_program(minke
     generate_command.cc inspect_command.cc
     logits_command.cc simulate_command.cc tokenize_command.cc progress_bar.cc token_pass.cc
     cost_flags.cc cost_command.cc cost_report.cc serve_flags.cc serve_command.cc
+    client_settings.cc
     eval_flags.cc eval_command.cc eval_recall.cc eval_perplexity.cc eval_report.cc
+    bench_flags.cc bench_command.cc bench_synth.cc bench_model.cc
   DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
-    minke_engine minke_simulator minke_recall minke_server)
+    minke_engine minke_simulator minke_recall minke_server minke_bench)
 
 # CLI11's templates take UBSan's compiler minutes, and these files only name flags.
 if(MINKE_SANITIZE MATCHES undefined)
   set_source_files_properties(src/apps/flags.cc src/apps/cache_flags.cc
-    src/apps/cost_flags.cc src/apps/serve_flags.cc src/apps/eval_flags.cc PROPERTIES
+    src/apps/cost_flags.cc src/apps/serve_flags.cc src/apps/eval_flags.cc
+    src/apps/bench_flags.cc PROPERTIES
     COMPILE_OPTIONS -fno-sanitize=undefined)
 endif()
 

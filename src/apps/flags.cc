@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/bench_command.h"
 #include "apps/cache_command.h"
 #include "apps/commands.h"
 #include "apps/cost_command.h"
@@ -388,6 +389,7 @@ struct AllFlags {
   ServeFlags serve;
   CacheCommandFlags cache;
   ExplainFlags explain;
+  BenchFlags bench;
 };
 
 int Dispatch(const CLI::App& app, const AllFlags& flags) {
@@ -402,6 +404,7 @@ int Dispatch(const CLI::App& app, const AllFlags& flags) {
   if (app.got_subcommand("simulate")) return RunSimulate(flags.simulate);
   if (app.got_subcommand("cost")) return RunCost(flags.cost);
   if (app.got_subcommand("serve")) return RunServe(flags.serve);
+  if (app.got_subcommand("bench")) return RunBench(*app.get_subcommand("bench"), flags.bench);
   if (app.got_subcommand("eval")) {
     const bool recall = app.get_subcommand("eval")->got_subcommand("recall");
     return recall ? RunEvalRecall(flags.eval.recall) : RunEvalPerplexity(flags.eval.perplexity);
@@ -462,6 +465,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddLogits(app, &flags.logits);
   AddSimulate(app, &flags.simulate);
   AddEval(app, &flags.eval);
+  AddBench(app, &flags.bench);
   AddServe(app, &flags.serve);
   AddCost(app, &flags.cost);
   AddExplain(*AddCache(app, &flags.cache), &flags.explain);

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/client_settings.h"
 #include "apps/common.h"
 #include "apps/cost_command.h"
 #include "apps/interrupts.h"
@@ -70,30 +71,6 @@ void AllowManyFiles() {
   static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));  // with fewer, connections wait
 }
 
-// What to set in each client. A key is needed by most of them, whether or not it is checked.
-void PrintClients(const std::string& url, bool keys) {
-  const std::string key = keys ? "YOUR_KEY" : "any";
-  std::cout << fmt::format(
-      "Serving at {0} (Ctrl-C ends it)\n\n"
-      "  Web page      {0}/\n"
-      "  OpenAI SDKs   OPENAI_BASE_URL={0}/v1 OPENAI_API_KEY={1}\n"
-      "  Claude Code   ANTHROPIC_BASE_URL={0} ANTHROPIC_AUTH_TOKEN={1} "
-      "ANTHROPIC_MODEL=deepseek-flash\n"
-      "                ANTHROPIC_DEFAULT_HAIKU_MODEL=deepseek-flash "
-      "CLAUDE_CODE_SUBAGENT_MODEL=deepseek-flash\n"
-      "  Codex         in ~/.codex/config.toml: model = \"deepseek-flash\", model_provider = "
-      "\"minke\",\n"
-      "                [model_providers.minke] name = \"Minke\", base_url = \"{0}/v1\",\n"
-      "                wire_api = \"responses\"{2}\n"
-      "  opencode      provider of @ai-sdk/openai-compatible with baseURL {0}/v1, and for its "
-      "model\n"
-      "                interleaved: {{field: \"reasoning_content\"}}\n"
-      "  pi            ~/.pi/agent/models.json: api openai-completions, baseUrl {0}/v1\n\n"
-      "Model name: deepseek-flash. Limits, prices and metrics: docs/server.md\n",
-      url, key, keys ? ", env_key = \"MINKE_API_KEY\"" : "");
-  std::cout.flush();
-}
-
 Status Serve(const ServeFlags& flags) {
   // Before any other thread, so that all of them leave the signals alone.
   Interrupts interrupts = TRY(Interrupts::Create());
@@ -105,6 +82,7 @@ Status Serve(const ServeFlags& flags) {
   // Beside the directory, which is the cache's alone.
   if (!cache.kv_disk.empty()) options.turns_file = TurnsFileOf(cache.kv_disk);
   std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, cache));
+  const int64_t context_tokens_max = engine->info().context_tokens_max;
   ServiceOptions service_options;
   service_options.running_max = flags.running;
   service_options.queued_max = flags.queued;
@@ -114,7 +92,12 @@ Status Serve(const ServeFlags& flags) {
   std::unique_ptr<Service> service = TRY(Service::Start(std::move(engine), service_options));
   const std::unique_ptr<Server> server = TRY(Server::Start(options, std::move(service)));
   for (const std::string& warning : server->warnings()) PrintNote(warning);
-  PrintClients(server->url(), !flags.api_key_file.empty());
+  std::cout << fmt::format(
+      "Serving at {0} (Ctrl-C ends it)\n\n{1}\n"
+      "Model name: deepseek-flash. Limits, prices and metrics: docs/server.md\n",
+      server->url(),
+      ClientSettings(server->url(), context_tokens_max, !flags.api_key_file.empty()));
+  std::cout.flush();
 
   constexpr int kNoFile = -1;  // poll() overlooks it
   interrupts.Wait(kNoFile);

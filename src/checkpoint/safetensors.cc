@@ -20,9 +20,8 @@ constexpr const char* kSingleFileName = "model.safetensors";
 constexpr const char* kIndexFileName = "model.safetensors.index.json";
 constexpr const char* kMetadataKey = "__metadata__";
 constexpr std::string_view kShardSuffix = ".safetensors";
-constexpr size_t kLengthBytes = 8;         // the header length in front of the header
-constexpr size_t kHeaderPaddingBytes = 8;  // headers end on a multiple of this
-constexpr size_t kShownNameBytes = 96;     // of a name from outside, in an error
+constexpr size_t kLengthBytes = 8;      // the header length in front of the header
+constexpr size_t kShownNameBytes = 96;  // of a name from outside, in an error
 constexpr size_t kFileNameBytesMax = 255;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
@@ -430,46 +429,6 @@ Result<Checkpoint> Checkpoint::Open(const std::string& directory) {
 const TensorView* Checkpoint::Find(std::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
-}
-
-Status WriteSafetensors(const std::string& path, std::span<const TensorToWrite> tensors) {
-  std::vector<const TensorToWrite*> order;
-  for (const TensorToWrite& tensor : tensors) order.push_back(&tensor);
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return DTypeBytes(a->dtype) > DTypeBytes(b->dtype);
-  });
-  Json header{JsonObject()};
-  JsonObject& members = header.as_object();
-  uint64_t data_bytes = 0;
-  for (const TensorToWrite* tensor : order) {
-    JsonArray shape;
-    int64_t expected = DTypeBytes(tensor->dtype);
-    for (const int64_t dim : tensor->shape) {
-      shape.emplace_back(dim);
-      expected *= dim;
-    }
-    CHECK(static_cast<uint64_t>(expected) == tensor->bytes.size(), tensor->name);
-    const uint64_t end = data_bytes + tensor->bytes.size();
-    JsonObject entry;
-    entry.emplace_back("dtype", DTypeName(tensor->dtype));
-    entry.emplace_back("shape", std::move(shape));
-    entry.emplace_back("data_offsets",
-                       JsonArray{static_cast<int64_t>(data_bytes), static_cast<int64_t>(end)});
-    members.emplace_back(tensor->name, std::move(entry));
-    data_bytes = end;
-  }
-  std::string text = DumpJson(header, JsonStyle::kCompact);
-  text.resize((text.size() + kHeaderPaddingBytes - 1) / kHeaderPaddingBytes * kHeaderPaddingBytes,
-              ' ');
-  const uint64_t length = text.size();
-  std::vector<std::byte> file(kLengthBytes + length + data_bytes);
-  std::memcpy(file.data(), &length, kLengthBytes);
-  std::memcpy(file.data() + kLengthBytes, text.data(), length);
-  std::byte* out = file.data() + kLengthBytes + length;
-  for (const TensorToWrite* tensor : order) {
-    out = std::copy(tensor->bytes.begin(), tensor->bytes.end(), out);
-  }
-  return WriteFile(path, file);
 }
 
 }  // namespace minke

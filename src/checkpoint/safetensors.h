@@ -100,14 +100,4 @@ class Checkpoint {
   uint64_t file_bytes_ = 0;
 };
 
-// Writes one safetensors file, tensors of wider elements first, so that every tensor is naturally
-// aligned without padding. For tests and the trainer.
-struct TensorToWrite {
-  std::string name;
-  DType dtype = DType::kBf16;
-  std::vector<int64_t> shape;
-  std::span<const std::byte> bytes;
-};
-Status WriteSafetensors(const std::string& path, std::span<const TensorToWrite> tensors);
-
 }  // namespace minke

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -76,6 +77,18 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint3
     key[1] += kWeyl1;
   }
   return counter;
+}
+
+// No less than -log(-log(uniform)), without a logarithm: -log(u) is at least 1 - u, of which the
+// binary exponent is read. The slack is far above what rounding makes of either side.
+double NoiseBound(double uniform) {
+  constexpr double kLog2 = 0.693147180559945309;
+  constexpr double kSlack = 1e-3;
+  constexpr int kMantissaBits = 52;
+  constexpr int kExponentBias = 1023;
+  const auto exponent =
+      static_cast<int>(std::bit_cast<uint64_t>(1.0 - uniform) >> kMantissaBits) - kExponentBias;
+  return -exponent * kLog2 + kSlack;
 }
 
 }  // namespace
@@ -216,6 +229,8 @@ Result<int32_t> Sampler::Sample(std::span<const float> logits, int64_t position)
     if (candidates.size() > 1) {
       const double uniform = CounterUniform(options_.seed, static_cast<uint64_t>(position),
                                             static_cast<uint32_t>(candidate.id));
+      // Of a large vocabulary nearly all end here: two logarithms each took most of a draw.
+      if (!first && noisy.logit + NoiseBound(uniform) < best.logit) continue;
       noisy.logit -= std::log(-std::log(uniform));
     }
     if (first || Better(noisy, best)) best = noisy;

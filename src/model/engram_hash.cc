@@ -117,6 +117,22 @@ int64_t TakePrime(int64_t value, std::set<int64_t>& used) {
 
 }  // namespace
 
+std::vector<int64_t> EngramPrimes(const ModelConfig& config, int64_t engram_index) {
+  std::vector<int64_t> primes;
+  // One set of used primes over all Engram layers, in their order.
+  std::set<int64_t> used;
+  for (int64_t index = 0; index <= engram_index; ++index) {
+    for (int64_t ngram = 2; ngram <= config.engram_max_ngram_size; ++ngram) {
+      int64_t prime = config.engram_vocab_size - 1;
+      for (int64_t head = 0; head < config.engram_n_heads; ++head) {
+        prime = TakePrime(prime, used);
+        if (index == engram_index) primes.push_back(prime);
+      }
+    }
+  }
+  return primes;
+}
+
 Result<ModelTables::EngramHash> MakeEngramHash(const ModelConfig& config, int64_t engram_index) {
   ModelTables::EngramHash hash;
   // Keeps id * multiplier below 2^63 for every compressed id.
@@ -129,17 +145,7 @@ Result<ModelTables::EngramHash> MakeEngramHash(const ModelConfig& config, int64_
     hash.multipliers.push_back(
         static_cast<int64_t>(2 * generator.Below(static_cast<uint64_t>(bound)) + 1));
   }
-  // One set of used primes over all Engram layers, in their order.
-  std::set<int64_t> used;
-  for (int64_t index = 0; index <= engram_index; ++index) {
-    for (int64_t ngram = 2; ngram <= config.engram_max_ngram_size; ++ngram) {
-      int64_t prime = config.engram_vocab_size - 1;
-      for (int64_t head = 0; head < config.engram_n_heads; ++head) {
-        prime = TakePrime(prime, used);
-        if (index == engram_index) hash.primes.push_back(prime);
-      }
-    }
-  }
+  hash.primes = EngramPrimes(config, engram_index);
   int64_t offset = 0;
   for (int64_t prime : hash.primes) {
     hash.offsets.push_back(offset);

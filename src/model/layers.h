@@ -154,6 +154,8 @@ void Moe(StepContext& step, int64_t layer, const MoeWeights& weights, View<const
          View<float> y);
 
 // ---- engram.cc (8) ----
+// Rows of every column of a table; their sum is its entry of engram_num_embeddings (8.2).
+std::vector<int64_t> EngramPrimes(const ModelConfig& config, int64_t engram_index);
 Result<ModelTables::EngramHash> MakeEngramHash(const ModelConfig& config, int64_t engram_index);
 // Row ids of every column for the tokens of one sequence. history: history_length older
 // compressed ids and then the tokens; rows: [tokens, columns].

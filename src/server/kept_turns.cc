@@ -34,13 +34,25 @@ std::string KeptTurns::Open(std::string file, std::string model) {
 
 void KeptTurns::Put(std::string_view tenant, const ConversationDigest& conversation,
                     const std::vector<std::string>& answer_ids, WrittenTurn turn) {
-  const std::scoped_lock lock(mutex_);
-  map_.Put(tenant, conversation, answer_ids, std::move(turn));
-  changed_ = true;
+  const std::scoped_lock lock(put_mutex_);
+  put_.push_back({std::string(tenant), conversation, answer_ids, std::move(turn)});
+}
+
+void KeptTurns::TakePut() {
+  std::vector<PutTurn> put;
+  {
+    const std::scoped_lock lock(put_mutex_);
+    put.swap(put_);
+  }
+  for (PutTurn& one : put) {
+    map_.Put(one.tenant, one.conversation, one.answer_ids, std::move(one.turn));
+    changed_ = true;
+  }
 }
 
 size_t KeptTurns::Apply(std::string_view tenant, ChatRequest* request) {
   const std::scoped_lock lock(mutex_);
+  TakePut();
   return map_.Apply(tenant, request);
 }
 
@@ -50,6 +62,7 @@ Status KeptTurns::Save() {
   std::string bytes;
   {
     const std::scoped_lock lock(mutex_);
+    TakePut();
     if (!std::exchange(changed_, false)) return {};
     bytes = map_.Save(model_);
   }

@@ -23,7 +23,8 @@ class KeptTurns {
   // whole sentence; otherwise the returned text is empty.
   std::string Open(std::string file, std::string model);
 
-  // As ReplayMap.
+  // As ReplayMap. Put() does not wait for a file that is being written: answers end on the engine's
+  // thread, and all others would wait with it.
   void Put(std::string_view tenant, const ConversationDigest& conversation,
            const std::vector<std::string>& answer_ids, WrittenTurn turn);
   size_t Apply(std::string_view tenant, ChatRequest* request);
@@ -32,12 +33,23 @@ class KeptTurns {
   Status Save();
 
  private:
+  struct PutTurn {
+    std::string tenant;
+    ConversationDigest conversation;
+    std::vector<std::string> answer_ids;
+    WrittenTurn turn;
+  };
+  // Moves what was put into the map. With mutex_ held.
+  void TakePut();
+
   std::string file_;
   std::string model_;
   std::mutex save_mutex_;  // one writer of the file; locked before mutex_
-  std::mutex mutex_;       // of what follows
+  std::mutex mutex_;       // of what follows; locked before put_mutex_
   ReplayMap map_;
   bool changed_ = false;
+  std::mutex put_mutex_;      // of what follows
+  std::vector<PutTurn> put_;  // not in the map yet: at most what ended since a request was read
 };
 
 }  // namespace minke

@@ -111,6 +111,10 @@ void Server::Impl::Refuse(ApiFamily family, const ApiError& error, HttpExchange&
     headers.emplace_back("retry-after", fmt::format("{:.0f}", error.retry_after_seconds));
   }
   if (error.status == 401) headers.emplace_back("www-authenticate", "Bearer");
+  if (error.status == 405) {
+    const bool posts = IsPost(RouteOf(exchange.request().path).endpoint);
+    headers.emplace_back("allow", posts ? "POST, HEAD, OPTIONS" : "GET, HEAD, OPTIONS");
+  }
   Json event;
   event.Set("event", "refused");
   event.Set("request_id", request_id);

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_writer.h"
 #include "core/file.h"
 #include "core/numeric_formats.h"
 #include "model/weights.h"

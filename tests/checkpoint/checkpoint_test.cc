@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_writer.h"
 #include "core/json.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_directory.h"

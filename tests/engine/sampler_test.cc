@@ -103,6 +103,30 @@ TEST(Sampler, WithoutFiltersDrawsTheSoftmax) {
   }
 }
 
+// The draw leaves out logarithms that cannot decide it; the formula has all of them.
+TEST(Sampler, DrawsWhatTheWholeFormulaDraws) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0.0f, 4.0f);
+  for (const double temperature : {1e-5, 0.3, 1.0, 2.0, 100.0}) {
+    std::vector<float> logits(3000);
+    for (float& logit : logits) logit = normal(random);
+    Sampler sampler = MakeSampler({.temperature = temperature, .seed = 11}, logits.size());
+    for (int64_t position = 0; position < 300; ++position) {
+      double best = -std::numeric_limits<double>::infinity();
+      int32_t expected = -1;
+      for (size_t id = 0; id < logits.size(); ++id) {
+        const double uniform =
+            CounterUniform(11, static_cast<uint64_t>(position), static_cast<uint32_t>(id));
+        const double noisy = logits[id] * (1.0 / temperature) - std::log(-std::log(uniform));
+        if (noisy <= best) continue;
+        best = noisy;
+        expected = static_cast<int32_t>(id);
+      }
+      ASSERT_EQ(sampler.Sample(logits, position).value(), expected) << temperature;
+    }
+  }
+}
+
 TEST(Sampler, FiltersRenormaliseWhatTheyLeave) {
   const std::vector<float> logits = {1.0f, 0.0f, -1.0f, 2.0f, 0.5f};
   SamplingOptions options{.temperature = 1.0, .top_k = 3};

@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "checkpoint/safetensors_writer.h"
 #include "core/json.h"
 #include "tests/model/golden_config.h"
 #include "tests/support/golden.h"

@@ -40,10 +40,15 @@ inline void ReadCompletion(const test::RawAnswer& answer, Completion* completion
 }
 
 // The server refuses hosts that it does not know (serving.md 5), so the request names this one.
-inline std::string CompletionRequest(const std::string& body) {
-  return "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+inline std::string PostTo(const std::string& path, const std::string& body) {
+  return "POST " + path +
+         " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
          "Content-Length: " +
          std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+inline std::string CompletionRequest(const std::string& body) {
+  return PostTo("/v1/completions", body);
 }
 
 inline Completion AskCompletion(uint16_t port, const std::string& body) {

@@ -1,9 +1,7 @@
 // Crowds, hostile clients, and threads that meet.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <random>
 
 #include "server/http_server.h"
@@ -15,19 +13,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Whether the process may have that many descriptors, if need be after asking for them.
-bool AllowDescriptors(rlim_t wanted) {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
-  if (limit.rlim_cur >= wanted) return true;
-  if (limit.rlim_max < wanted) return false;
-  limit.rlim_cur = wanted;
-  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
 TEST(HttpLoad, TwoThousandConnectionsAtOnce) {
   constexpr int kConnections = 2000;
-  if (!AllowDescriptors(2 * kConnections + 200)) {
+  if (!AllowOpenFiles(2 * kConnections + 200)) {
     GTEST_SKIP() << "this system forbids the 4,200 descriptors that both ends need";
   }
   HttpOptions options = AnyPort();
@@ -185,10 +173,9 @@ class HostileClient {
   std::mt19937 random_;
 };
 
-// MINKE_HOSTILE_SECONDS: how long; 5 if it is not set.
+// Briefly: tests/serve/hostile_server_test.cc has the same before the whole server, for longer.
 TEST(HttpLoad, HealthyClientsAreServedAmongHostileOnes) {
-  const char* const seconds_wanted = std::getenv("MINKE_HOSTILE_SECONDS");
-  const int seconds = seconds_wanted != nullptr ? std::atoi(seconds_wanted) : 5;
+  constexpr int kSeconds = 5;
   HttpOptions options = AnyPort();
   options.connections_max = 64;
   options.header_seconds_max = 0.5;
@@ -196,7 +183,7 @@ TEST(HttpLoad, HealthyClientsAreServedAmongHostileOnes) {
   options.idle_seconds_max = 1;
   options.write_seconds_max = 0.5;
   const auto server = StartServer(options, Echo);
-  const auto end = steady_clock::now() + std::chrono::seconds(seconds);
+  const auto end = steady_clock::now() + std::chrono::seconds(kSeconds);
   std::atomic<int> attacks = 0;
   std::vector<std::jthread> threads;
   for (uint32_t seed = 1; seed <= 3; ++seed) {
@@ -228,8 +215,8 @@ TEST(HttpLoad, HealthyClientsAreServedAmongHostileOnes) {
     std::this_thread::sleep_for(milliseconds(10));
   }
   threads.clear();
-  EXPECT_GT(served, seconds);
-  EXPECT_GT(attacks, seconds);
+  EXPECT_GT(served, kSeconds);
+  EXPECT_GT(attacks, kSeconds);
   EXPECT_LT(slowest, std::chrono::seconds(5));
   EXPECT_GT(server->status().refused_total, 0);
   EXPECT_TRUE(WaitUntil([&] { return server->status().connections == 0; }));

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,6 +26,15 @@ std::string LowerCaseOf(std::string_view text) {
 }
 
 }  // namespace
+
+bool AllowOpenFiles(uint64_t wanted) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  if (limit.rlim_cur >= wanted) return true;
+  if (limit.rlim_max < wanted) return false;
+  limit.rlim_cur = wanted;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
 
 RawClient::RawClient(uint16_t port, const std::string& address, int receive_bytes) {
   const bool v6 = address.find(':') != std::string::npos;

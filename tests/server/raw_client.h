@@ -13,6 +13,9 @@ namespace minke::test {
 // Long enough for a sanitizer on a busy machine; no test waits that long when all is well.
 inline constexpr std::chrono::seconds kPatience{20};
 
+// Whether this process may open that many files, if need be after asking for them.
+bool AllowOpenFiles(uint64_t wanted);
+
 struct RawAnswer {
   bool complete = false;  // up to the end of its body
   int status = 0;

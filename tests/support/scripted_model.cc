@@ -56,6 +56,8 @@ ScriptedModel::ScriptedModel(Tokenizer tokenizer, ScriptedModelOptions options)
   think_start_ = IdOf(tokenizer_, kThinkStartToken);
   think_end_ = IdOf(tokenizer_, kThinkEndToken);
   eos_ = IdOf(tokenizer_, kEosToken);
+  const std::vector<int32_t> line_break = tokenizer_.EncodePlain("\n");
+  if (line_break.size() == 1) line_break_ = line_break.front();
   for (const Script& script : options_.scripts) {
     const std::string_view whole = script.answer;
     const size_t end = whole.find(kThinkEndToken);
@@ -99,9 +101,17 @@ const ScriptedModel::Answer* ScriptedModel::Choose(std::span<const int32_t> turn
   return answer;
 }
 
+int32_t ScriptedModel::NextOfText(std::span<const int32_t> history) {
+  const auto last = std::find(history.rbegin(), history.rend(), line_break_);
+  if (last == history.rend()) return eos_;
+  const auto drawn = static_cast<size_t>(last - history.rbegin());
+  const Answer* answer = Choose(history.first(history.size() - drawn));
+  return answer != nullptr && drawn < answer->plain.size() ? answer->plain[drawn] : eos_;
+}
+
 int32_t ScriptedModel::Next(std::span<const int32_t> history) {
   const auto last = std::find(history.rbegin(), history.rend(), assistant_);
-  if (last == history.rend()) return eos_;
+  if (last == history.rend()) return NextOfText(history);
   const auto header = static_cast<size_t>(history.rend() - last) - 1;  // of the assistant token
   const auto before = history.first(header);
   const auto user = std::find(before.rbegin(), before.rend(), user_);

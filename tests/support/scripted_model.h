@@ -22,7 +22,9 @@ namespace minke::testing {
 std::vector<int32_t> ScriptIds(const Tokenizer& tokenizer, std::string_view text);
 
 struct Script {
-  // A part of the last user turn (what tools gave is in it, between its tags); empty: any.
+  // A part of the last user turn (what tools gave is in it, between its tags); empty: any. Of a
+  // plain text, what stands before its last line break: there the answer begins, which must then
+  // have no line break itself.
   std::string pattern;
   // The exact text: reasoning, `</think>`, content, tags of calls. Where the prompt closed the
   // reasoning itself, what follows the first `</think>`. The end of the sequence comes by itself.
@@ -54,6 +56,8 @@ class ScriptedModel {
   };
   ScriptedModel(Tokenizer tokenizer, ScriptedModelOptions options);
   const Answer* Choose(std::span<const int32_t> turn);
+  // Where the prompt is plain text.
+  int32_t NextOfText(std::span<const int32_t> history);
 
   Tokenizer tokenizer_;
   ScriptedModelOptions options_;
@@ -63,6 +67,7 @@ class ScriptedModel {
   int32_t think_start_ = -1;
   int32_t think_end_ = -1;
   int32_t eos_ = -1;
+  int32_t line_break_ = -1;
   std::unordered_map<uint64_t, const Answer*> chosen_;  // by a digest of the turn
 };
 

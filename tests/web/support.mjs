@@ -2,6 +2,10 @@
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
+import { check, checkEqual } from '../support/cases.mjs';
+
+export { check, checkEqual, runCases } from '../support/cases.mjs';
+
 export const kPageDir = new URL('../../src/server/web/', import.meta.url).pathname;
 
 // A browser on a machine that compiles something else takes its time; what hangs, hangs longer.
@@ -16,15 +20,6 @@ export function launch() {
       '--disable-dev-shm-usage', '--renderer-process-limit=1'],
     timeout: kWaitMs,
   });
-}
-
-export function check(holds, what) {
-  if (!holds) throw new Error(what);
-}
-
-export function checkEqual(found, expected, what) {
-  const [a, b] = [JSON.stringify(found), JSON.stringify(expected)];
-  if (a !== b) throw new Error(`${what}: found ${a}, expected ${b}`);
 }
 
 // A page whose requests and errors are watched. `allowed`: what the browser may complain of.
@@ -77,21 +72,4 @@ export function checkShares(found, detail, what) {
     const distance = Math.abs(found[i] - tokens / sum);
     check(distance < 0.005, `${what}: part ${i} is ${found[i]}, expected ${tokens / sum}`);
   });
-}
-
-// Runs the cases, says how each went, and answers how many failed.
-export async function runCases(cases) {
-  let failed = 0;
-  for (const [name, run] of Object.entries(cases)) {
-    if (process.argv[2] && !name.includes(process.argv[2])) continue;
-    const begun = Date.now();
-    try {
-      await run();
-      console.log(`ok     ${name} (${Date.now() - begun} ms)`);
-    } catch (error) {
-      failed += 1;
-      console.log(`FAILED ${name}: ${error.stack}`);
-    }
-  }
-  return failed;
 }

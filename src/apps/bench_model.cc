@@ -1,0 +1,110 @@
+// minke bench decode, prefill and context: the engine's model against the machine's ceilings.
+#include <iostream>
+#include <string>
+#include <utility>
+
+#include "apps/bench_command.h"
+#include "apps/common.h"
+#include "apps/progress_bar.h"
+#include "bench/decode_bench.h"
+#include "bench/prefill_bench.h"
+#include "engine/model_loader.h"
+
+namespace minke {
+namespace {
+
+struct BenchModel {
+  LoadedModel loaded;
+  int threads = 1;
+  std::map<std::string, int64_t> layer_kinds;
+};
+
+Result<BenchModel> OpenModel(const ModelFlags& flags) {
+  const EngineOptions options = TRY(MakeEngineOptions(flags, {}));
+  const int threads = TRY(ThreadCount(options));
+  LoadedModel loaded = TRY(LoadModel(options));
+  auto layer_kinds = TRY(ReadLayerKinds(options.model_dir, loaded.model->config()));
+  return BenchModel{std::move(loaded), threads, std::move(layer_kinds)};
+}
+
+std::function<void(int64_t, int64_t)> Progress(ProgressBar& bar) {
+  return [&bar](int64_t done, int64_t total) { bar.Show("measuring", done, total); };
+}
+
+Result<DecodeBenchReport> MeasureContexts(const ModelFlags& flags, DecodeBenchOptions options) {
+  BenchModel model = TRY(OpenModel(flags));
+  options.layer_kinds = std::move(model.layer_kinds);
+  ThreadPool pool(model.threads);
+  ProgressBar bar;
+  options.progress = Progress(bar);
+  return MeasureDecode(*model.loaded.model, options, pool);
+}
+
+template <typename Report>
+void PrintReport(const Report& report, const std::string& text, bool json) {
+  std::cout << (json ? DumpJson(report.ToJson(), JsonStyle::kPretty) + '\n' : text);
+  NoteForeignCpu(report.foreign_cpu_share);
+}
+
+Status BenchDecode(const BenchDecodeFlags& flags) {
+  DecodeBenchOptions options;
+  options.contexts = {flags.context};
+  options.tokens = flags.tokens;
+  options.sequences = flags.sequences;
+  options.seed = flags.seed;
+  const DecodeBenchReport report = TRY(MeasureContexts(flags.model, std::move(options)));
+  PrintReport(report, report.ToText(), flags.json);
+  return {};
+}
+
+Status BenchContext(const BenchContextFlags& flags) {
+  DecodeBenchOptions options;
+  options.contexts = flags.contexts;
+  options.tokens = flags.tokens;
+  options.seed = flags.seed;
+  const DecodeBenchReport report = TRY(MeasureContexts(flags.model, std::move(options)));
+  PrintReport(report, report.ToContextText(), flags.json);
+  return {};
+}
+
+Status BenchPrefill(const BenchPrefillFlags& flags) {
+  BenchModel model = TRY(OpenModel(flags.model));
+  PrefillBenchOptions options;
+  options.rows = flags.rows;
+  options.tokens = flags.tokens > 0 ? flags.tokens : flags.rows;
+  options.context = flags.context;
+  options.exact = flags.prefill != "replay";
+  options.replay = flags.prefill != "exact";
+  options.rounds = flags.rounds;
+  options.seed = flags.seed;
+  options.layer_kinds = std::move(model.layer_kinds);
+  ThreadPool pool(model.threads);
+  PrefillBenchReport report;
+  {
+    ProgressBar bar;
+    options.progress = Progress(bar);
+    report = TRY(MeasurePrefill(*model.loaded.model, options, pool));
+  }
+  PrintReport(report, report.ToText(), flags.json);
+  return {};
+}
+
+int ExitCode(const Status& status) {
+  return status ? kExitSuccess : PrintError(status.error());
+}
+
+}  // namespace
+
+int RunBenchDecode(const BenchDecodeFlags& flags) {
+  return ExitCode(BenchDecode(flags));
+}
+
+int RunBenchContext(const BenchContextFlags& flags) {
+  return ExitCode(BenchContext(flags));
+}
+
+int RunBenchPrefill(const BenchPrefillFlags& flags) {
+  return ExitCode(BenchPrefill(flags));
+}
+
+}  // namespace minke

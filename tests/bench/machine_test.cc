@@ -1,0 +1,83 @@
+#include "bench/machine.h"
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "bench/disk_rate.h"
+#include "bench/peaks.h"
+#include "tests/support/temp_directory.h"
+
+namespace minke {
+namespace {
+
+TEST(Samples, TellMedianAndBest) {
+  Samples samples;
+  EXPECT_EQ(samples.Median(), 0);
+  for (const double value : {3.0, 1.0, 100.0, 2.0}) samples.Add(value);
+  EXPECT_EQ(samples.Median(), 2.5);
+  EXPECT_EQ(samples.Best(), 100);
+  samples.Add(4);
+  EXPECT_EQ(samples.Median(), 3);
+  EXPECT_EQ(samples.count(), 5);
+}
+
+TEST(Samples, RatesHaveThreeDigits) {
+  EXPECT_EQ(RateText(31.56e9, "B/s"), "31.6 GB/s");
+  EXPECT_EQ(RateText(999, "/s"), "999 /s");
+  EXPECT_EQ(RateText(1000, "/s"), "1.00 k/s");
+  EXPECT_EQ(RateText(0, "/s"), "0.00 /s");
+}
+
+TEST(MappedMemory, IsZeroAlignedAndMovable) {
+  auto mapped = MappedMemory::Map(3 * kHugePageBytes, PageSize::kHuge);
+  ASSERT_TRUE(mapped.has_value()) << mapped.error().message;
+  MappedMemory memory = *std::move(mapped);
+  EXPECT_EQ(memory.bytes().size(), 3 * kHugePageBytes);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.bytes().data()) % kHugePageBytes, 0u);
+  EXPECT_EQ(memory.bytes().front(), std::byte{0});
+  memory.bytes().back() = std::byte{7};
+  MappedMemory other = std::move(memory);
+  EXPECT_EQ(other.bytes().back(), std::byte{7});
+}
+
+TEST(MappedMemory, MoreThanAnAddressSpaceIsAnError) {
+  const auto mapped = MappedMemory::Map(size_t{1} << 62, PageSize::kSmall);
+  ASSERT_FALSE(mapped.has_value());
+  EXPECT_NE(mapped.error().message.find("4611686018427387904 bytes"), std::string::npos)
+      << mapped.error().message;
+}
+
+TEST(Peaks, ArePositiveWhateverTheThreads) {
+  const auto memory = MappedMemory::Map(2 * kHugePageBytes, PageSize::kSmall);
+  ASSERT_TRUE(memory.has_value());
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    EXPECT_GT(MeasureReadRate(memory->bytes(), pool), 1e6);
+    EXPECT_GT(MeasureFmaRate(0.001, pool), 1e6);
+    EXPECT_GT(MeasureIntegerRate(0.001, pool), 1e6);
+  }
+}
+
+TEST(ForeignCpu, IsAShare) {
+  const ForeignCpu foreign;
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const double share = foreign.Share();
+  EXPECT_LE(share, 1);
+  EXPECT_TRUE(share >= 0 || share == -1) << share;
+  EXPECT_TRUE(ForeignCpuWarning(kForeignCpuShareMax).empty());
+  EXPECT_NE(ForeignCpuWarning(0.25).find("25.0 %"), std::string::npos);
+}
+
+TEST(DiskFile, RemovesItsFileAndNamesAFolderThatIsMissing) {
+  const testing::TempDirectory directory;
+  const auto missing = DiskFile::Create(directory.Path("none"));
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_NE(missing.error().message.find("none"), std::string::npos) << missing.error().message;
+  EXPECT_TRUE(std::filesystem::is_empty(directory.Path("")));
+}
+
+}  // namespace
+}  // namespace minke
