@@ -30,7 +30,7 @@ constexpr int64_t kKeys = 8;           // keys scored together
 constexpr int kQueryBias = 96;         // makes a shifted query code an unsigned byte
 constexpr int kQueryShiftMax = 3;      // 12 << 3 = 96
 constexpr int kKeyShiftMax = 13;       // within 16 bits, and the sums within 32
-constexpr int kExponentMax = 100;      // no product of powers of two leaves the normal floats
+constexpr int kExponentMax = 50;       // of both sides: no product leaves the normal floats
 
 // Bytes of one step: its even dimensions, then its odd ones, the first group before the second.
 struct alignas(32) StepBytes {

@@ -79,7 +79,7 @@ HWY_INLINE int32_t LargestMagnitude(const __m256 (&values)[4]) {
 
 HWY_INLINE void LoadGroup(const float* x, __m256 (&values)[4]) {
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) values[i] = _mm256_loadu_ps(x + 8 * i);
+  for (int64_t i = 0; i < 4; ++i) values[i] = _mm256_loadu_ps(x + 8 * i);
 }
 
 // values * factor as integers; false where that is not exact.
