@@ -1,8 +1,10 @@
 // Many open streams at once on the whole server, with a stand-in for the model's arithmetic:
 //   serve_load MODEL_DIR [--seconds N] [--streams N] [--step-ms N] [--abort-percent X]
-// Every step gives each stream one letter that tells which step it was, so that what lies between
-// the end of the step and the arrival of the event at its client is measured for each event.
-// Clients are sockets in one thread of this process. Prints JSON; exit status 1 if a bar is missed.
+// A step that writes a token for every stream takes --step-ms, rows of prompts as much each as
+// those of streams. It gives each stream one letter that tells which step it was, so that what lies
+// between the end of the step and the arrival of the event at its client is measured for each
+// event. Clients are sockets in one thread of this process. Prints JSON; exit status 1 if a bar is
+// missed.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -67,7 +69,7 @@ std::unique_ptr<testing::WholeServer> StartLoaded(const LoadFlags& flags, StepLe
                                                   const std::string& turns_file) {
   testing::WholeServerOptions options;
   options.model_dir = flags.model_dir;
-  options.engine.forward = letters->function(flags.step_ms / 1000);
+  options.engine.forward = letters->function(flags.step_ms / 1000 / flags.load.streams);
   options.engine.threads = 1;
   options.engine.cache.ram_bytes = kLoadRamBytes;
   options.service.running_max = flags.load.streams + 64;

@@ -91,16 +91,19 @@ Result<std::unique_ptr<StepLetters>> StepLetters::Create(const std::string& mode
   return letters;
 }
 
-ForwardFunction StepLetters::function(double step_seconds) {
-  return [this, step_seconds](std::span<const ForwardSequence> sequences) -> Status {
+ForwardFunction StepLetters::function(double row_seconds) {
+  return [this, row_seconds](std::span<const ForwardSequence> sequences) -> Status {
     const size_t letter = step_++ % kLetters;
+    int64_t rows = 0;
     for (const ForwardSequence& sequence : sequences) {
+      rows += sequence.new_tokens;
       if (sequence.logits.empty()) continue;
       std::fill(sequence.logits.begin(), sequence.logits.end(), 0.0f);
       const bool last = sequence.history.size() % kAnswerPeriod == 0;
       sequence.logits[static_cast<size_t>(last ? eos_ : ids_[letter])] = kLetterLogit;
     }
-    std::this_thread::sleep_for(std::chrono::duration<double>(step_seconds));
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(row_seconds * static_cast<double>(rows)));
     ends_[letter] = steady_clock::now();
     return {};
   };

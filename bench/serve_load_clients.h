@@ -24,8 +24,8 @@ using LoadTime = std::chrono::steady_clock::time_point;
 class StepLetters {
  public:
   static Result<std::unique_ptr<StepLetters>> Create(const std::string& model_dir);
-  // The object outlives the engine. A step takes so many seconds.
-  ForwardFunction function(double step_seconds);
+  // The object outlives the engine. Each row of a step takes so many seconds.
+  ForwardFunction function(double row_seconds);
   // Since the end of the step that said the letter, which is the last such one; -1: no letter.
   double SecondsSince(char letter, LoadTime now) const;
 

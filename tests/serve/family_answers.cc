@@ -98,7 +98,7 @@ std::string QuestionBody(ApiFamily family, std::string_view question, bool strea
                          question);
       break;
   }
-  return fmt::format(R"({{"model":"deepseek-flash","stream":{},{}}})", stream, rest);
+  return fmt::format(R"({{"model":"deepseek-flash","stream":{},"temperature":0,{}}})", stream, rest);
 }
 
 std::string AnswerTextOf(ApiFamily family, std::string_view body) {
