@@ -133,6 +133,8 @@ Status ServeScript(int argc, char** argv) {
 }  // namespace
 }  // namespace minke::testing
 
+// What can be thrown is that memory ran out, and then there is nothing to say.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
   const minke::Status status = minke::testing::ServeScript(argc, argv);
   if (status) return 0;
