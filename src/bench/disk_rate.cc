@@ -107,6 +107,7 @@ Result<double> DiskFile::MeasureReadRate(int readers) {
   const auto start = std::chrono::steady_clock::now();
   {
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<size_t>(readers));
     for (int reader = 0; reader < readers; ++reader) {
       threads.emplace_back([this, reader, &next, &problem] {
         std::byte* buffer = first_buffer_ + reader * kDiskReadBytes;

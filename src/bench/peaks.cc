@@ -103,16 +103,16 @@ void IntegerBlock() {
 }  // namespace
 
 double MeasureReadRate(std::span<const std::byte> memory, ThreadPool& pool) {
-  constexpr int64_t kUnitBytes = kStreams * kStepBytes;
-  const int64_t threads = pool.threads();
-  const int64_t share = static_cast<int64_t>(memory.size()) / threads / kUnitBytes * kUnitBytes;
+  // Pieces that are taken one by one, so that a thread that gets its processor late holds up
+  // nobody.
+  constexpr int64_t kPieceBytes = int64_t{2} << 20;
+  static_assert(kPieceBytes % (kStreams * kStepBytes) == 0);
+  const int64_t pieces = static_cast<int64_t>(memory.size()) / kPieceBytes;
   const Clock::time_point start = Clock::now();
-  pool.ParallelFor(threads, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t thread = begin; thread < end; ++thread) {
-      ReadBytes(memory.data() + thread * share, share);
-    }
+  pool.ParallelFor(pieces, 1, [&](int64_t begin, int64_t end, int) {
+    ReadBytes(memory.data() + begin * kPieceBytes, (end - begin) * kPieceBytes);
   });
-  return static_cast<double>(share * threads) / SecondsSince(start);
+  return static_cast<double>(pieces * kPieceBytes) / SecondsSince(start);
 }
 
 double MeasureFmaRate(double seconds, ThreadPool& pool) {

@@ -12,7 +12,8 @@ namespace minke {
 
 // Each returns units per second of one sample, split over the threads of the pool.
 
-// Bytes: one pass over the memory with 32-byte loads, each thread over its own stretch.
+// Bytes: one pass over the memory with 32-byte loads, each thread over stretches of its own. Less
+// than 2 MiB at the end are not read.
 double MeasureReadRate(std::span<const std::byte> memory, ThreadPool& pool);
 // Multiply-adds of float32 in AVX2 registers (vfmadd), no memory: about `seconds` long.
 double MeasureFmaRate(double seconds, ThreadPool& pool);
