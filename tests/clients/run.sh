@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 . tools/packages.sh
 
 MODULES=$PWD/build/clients_npm
-INSTALL_SECONDS_MAX=420
+INSTALL_SECONDS_MAX=600
 export MINKE_CLIENT_MODULES=$MODULES
 export MINKE_CLIENT_MODEL=$PWD/models/nano
 export MINKE_SCRIPTED_SERVER
@@ -29,8 +29,9 @@ command -v npm >/dev/null 2>&1 || skip "missing tool: npm"
 if ! cmp -s tests/clients/package-lock.json "$MODULES/installed"; then
   mkdir -p "$MODULES"
   cp tests/clients/package.json tests/clients/package-lock.json "$MODULES"
-  timeout "$INSTALL_SECONDS_MAX" npm ci --prefix "$MODULES" --no-audit --no-fund --ignore-scripts \
-    --prefer-offline --loglevel=error || skip "the clients could not be fetched from npm"
+  timeout -k 10 "$INSTALL_SECONDS_MAX" npm ci --prefix "$MODULES" --no-audit --no-fund \
+    --ignore-scripts --prefer-offline --loglevel=error ||
+    skip "the clients could not be fetched from npm"
   cp tests/clients/package-lock.json "$MODULES/installed"
 fi
 
