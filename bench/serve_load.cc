@@ -1,5 +1,6 @@
 // Many open streams at once on the whole server, with a stand-in for the model's arithmetic:
 //   serve_load MODEL_DIR [--seconds N] [--streams N] [--step-ms N] [--abort-percent X]
+//              [--kv-ram-mib N]
 // A step that writes a token for every stream takes --step-ms, rows of prompts as much each as
 // those of streams. It gives each stream one letter that tells which step it was, so that what lies
 // between the end of the step and the arrival of the event at its client is measured for each
@@ -29,7 +30,9 @@ namespace {
 constexpr double kDelaySecondsMax = 0.05;    // of 99 in 100 events (issue 5's bar)
 constexpr double kResidentGrowthMax = 0.03;  // after the warm-up, as a part of what it was
 constexpr double kWarmUpShare = 0.25;
-constexpr int64_t kLoadRamBytes = int64_t{64} << 20;
+// Full within the warm-up, so that what grows afterwards is a leak.
+constexpr int64_t kRamMebibytesDefault = 192;
+constexpr size_t kLoadTurnsBytes = size_t{4} << 20;
 
 [[noreturn]] void Stop(const std::string& message) {
   std::fprintf(stderr, "serve_load: %s\n", message.c_str());
@@ -41,6 +44,7 @@ struct LoadFlags {
   double seconds = 600;
   LoadOptions load;
   double step_ms = 50;
+  int64_t ram_mib = kRamMebibytesDefault;
 };
 
 LoadFlags ReadLoadFlags(int argc, char** argv) {
@@ -56,6 +60,8 @@ LoadFlags ReadLoadFlags(int argc, char** argv) {
       flags.load.streams = static_cast<int>(value);
     } else if (flag == "--step-ms") {
       flags.step_ms = value;
+    } else if (flag == "--kv-ram-mib") {
+      flags.ram_mib = static_cast<int64_t>(value);
     } else if (flag == "--abort-percent") {
       flags.load.abort_share = value / 100;
     } else {
@@ -71,9 +77,10 @@ std::unique_ptr<testing::WholeServer> StartLoaded(const LoadFlags& flags, StepLe
   options.model_dir = flags.model_dir;
   options.engine.forward = letters->function(flags.step_ms / 1000 / flags.load.streams);
   options.engine.threads = 1;
-  options.engine.cache.ram_bytes = kLoadRamBytes;
+  options.engine.cache.ram_bytes = flags.ram_mib << 20;
   options.service.running_max = flags.load.streams + 64;
   options.server.turns_file = turns_file;
+  options.server.turns_bytes_max = kLoadTurnsBytes;
   auto server = testing::WholeServer::Start(std::move(options));
   if (!server) Stop(server.error().message);
   return std::move(*server);

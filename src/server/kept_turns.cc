@@ -14,18 +14,19 @@ namespace {
 // A map takes more memory than bytes in its file; a larger file is not one of ours.
 constexpr uint64_t kKeptTurnsFileBytesMax = 2 * kReplayBytesDefault;
 
-Result<ReplayMap> ReadMap(const std::string& file, std::string_view model) {
+Result<ReplayMap> ReadMap(const std::string& file, std::string_view model, size_t bytes_max) {
   const std::string bytes = TRY(ReadFile(file, kKeptTurnsFileBytesMax));
-  return ReplayMap::Load(bytes, model);
+  return ReplayMap::Load(bytes, model, bytes_max);
 }
 
 }  // namespace
 
-std::string KeptTurns::Open(std::string file, std::string model) {
+std::string KeptTurns::Open(std::string file, std::string model, size_t bytes_max) {
   file_ = std::move(file);
   model_ = std::move(model);
+  map_ = ReplayMap(bytes_max);
   if (file_.empty() || !FileExists(file_)) return {};
-  Result<ReplayMap> map = ReadMap(file_, model_);
+  Result<ReplayMap> map = ReadMap(file_, model_, bytes_max);
   if (!map) return fmt::format("{}: {}", file_, map.error().message);
   const std::scoped_lock lock(mutex_);
   map_ = std::move(*map);

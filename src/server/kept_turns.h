@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -21,7 +22,8 @@ class KeptTurns {
   // `file`: where the turns are kept, readable by its owner alone; empty: nowhere. `model`: what
   // their ids belong to. A file that cannot be used leaves the map empty and gives a warning, a
   // whole sentence; otherwise the returned text is empty.
-  std::string Open(std::string file, std::string model);
+  // `bytes_max`: of the map.
+  std::string Open(std::string file, std::string model, size_t bytes_max);
 
   // As ReplayMap. Put() does not wait for a file that is being written: answers end on the engine's
   // thread, and all others would wait with it.

@@ -172,10 +172,10 @@ void Server::Impl::Handle(std::shared_ptr<HttpExchange> exchange) {
   if (!IsPost(route.endpoint) || request.method == "HEAD") {
     return Answer(route, std::move(exchange), request_id);
   }
-  const bool taken =
-      workers->Post([this, endpoint = route.endpoint, exchange, request_id, key_name, arrived] {
-        RunRequest(endpoint, exchange, request_id, key_name, arrived);
-      });
+  const bool taken = workers->Post(request.body.size(), [this, endpoint = route.endpoint, exchange,
+                                                         request_id, key_name, arrived] {
+    RunRequest(endpoint, exchange, request_id, key_name, arrived);
+  });
   if (taken) return;
   Refuse(family,
          {.status = 503,

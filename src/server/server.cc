@@ -15,8 +15,9 @@
 namespace minke {
 namespace {
 
-constexpr int kRequestThreads = 2;           // that read and encode
-constexpr size_t kRequestsWaitingMax = 256;  // for one of them
+constexpr int kRequestThreads = 2;                             // that read and encode
+constexpr size_t kRequestsWaitingMax = 1024;                   // for one of them
+constexpr size_t kRequestBytesWaitingMax = size_t{256} << 20;  // of their bodies
 constexpr uint64_t kTableFileBytesMax = uint64_t{1} << 20;
 
 Result<ModelTable> ReadModelTable(const std::string& path) {
@@ -76,16 +77,18 @@ Status Server::Impl::Open(std::unique_ptr<Service> service_in) {
                  .think_end = control(kThinkEndToken),
                  .eos = control(kEosToken)};
   const EngineInfo info = service->engine().info();
-  const std::string warning =
-      turns.Open(options.turns_file, fmt::format("{}, {} tokens, {} bytes", info.description,
-                                                 info.vocab_size, info.checkpoint_bytes));
+  const std::string warning = turns.Open(options.turns_file,
+                                         fmt::format("{}, {} tokens, {} bytes", info.description,
+                                                     info.vocab_size, info.checkpoint_bytes),
+                                         options.turns_bytes_max);
   if (!warning.empty()) {
     warnings.push_back(warning);
     LogWarning(warning);
   }
   started_unix = static_cast<int64_t>(std::time(nullptr));
   id_seed = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  workers = std::make_unique<WorkerPool>(kRequestThreads, kRequestsWaitingMax);
+  workers =
+      std::make_unique<WorkerPool>(kRequestThreads, kRequestsWaitingMax, kRequestBytesWaitingMax);
   ticker = std::jthread([this](const std::stop_token& stop) { RunTicker(stop); });
   HttpOptions http_options = options.http;
   http_options.body_bytes_max =

@@ -2,6 +2,7 @@
 // (serving.md 1, 5). Routes are in routes.cc, the life of a request in answer_task.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "core/result.h"
 #include "engine/service.h"
 #include "server/http_server.h"
+#include "text/replay_map.h"
 
 namespace minke {
 
@@ -25,6 +27,7 @@ struct ServerOptions {
   std::string ledger_file;       // empty: nothing is kept
   // What models wrote for turns (server/kept_turns.h); empty: known until the server ends.
   std::string turns_file;
+  size_t turns_bytes_max = kReplayBytesDefault;  // memory for them; the oldest go
   std::vector<std::string> cors_origins;
   bool strict_reasoning = false;    // ApiReadOptions
   bool keep_alive_comments = true;  // SSE comments; some clients fail on them

@@ -4,7 +4,8 @@
 
 namespace minke {
 
-WorkerPool::WorkerPool(int threads, size_t queued_max) : queued_max_(queued_max) {
+WorkerPool::WorkerPool(int threads, size_t queued_max, size_t queued_bytes_max)
+    : queued_max_(queued_max), queued_bytes_max_(queued_bytes_max) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -17,11 +18,13 @@ WorkerPool::~WorkerPool() {
   threads_.clear();
 }
 
-bool WorkerPool::Post(std::function<void()> job) {
+bool WorkerPool::Post(size_t bytes, std::function<void()> job) {
   {
     const std::scoped_lock lock(mutex_);
     if (ending_ || jobs_.size() >= queued_max_) return false;
-    jobs_.push_back(std::move(job));
+    if (!jobs_.empty() && queued_bytes_ + bytes > queued_bytes_max_) return false;
+    queued_bytes_ += bytes;
+    jobs_.push_back({bytes, std::move(job)});
   }
   work_.notify_one();
   return true;
@@ -34,7 +37,8 @@ void WorkerPool::Run() {
       std::unique_lock lock(mutex_);
       work_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
+      job = std::move(jobs_.front().run);
+      queued_bytes_ -= jobs_.front().bytes;
       jobs_.pop_front();
     }
     job();

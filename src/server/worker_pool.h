@@ -14,22 +14,30 @@ namespace minke {
 
 class WorkerPool {
  public:
-  WorkerPool(int threads, size_t queued_max);
+  // queued_bytes_max: of what the waiting jobs hold; a single one may hold more.
+  WorkerPool(int threads, size_t queued_max, size_t queued_bytes_max);
   // Runs what is queued, then ends the threads.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // False if the queue is full; the job is then not taken.
-  [[nodiscard]] bool Post(std::function<void()> job);
+  // bytes: that the job holds until it runs. False if the queue is full; the job is then not taken.
+  [[nodiscard]] bool Post(size_t bytes, std::function<void()> job);
 
  private:
   void Run();
 
+  struct Job {
+    size_t bytes = 0;
+    std::function<void()> run;
+  };
+
   const size_t queued_max_;
+  const size_t queued_bytes_max_;
   std::mutex mutex_;
   std::condition_variable work_;
-  std::deque<std::function<void()>> jobs_;
+  std::deque<Job> jobs_;
+  size_t queued_bytes_ = 0;
   bool ending_ = false;
   std::vector<std::jthread> threads_;  // last: they end before the queue goes
 };

@@ -108,7 +108,9 @@ WrittenTurn TakeTurn(ReplayReader* reader, std::vector<std::string>* keys) {
 }  // namespace
 
 std::string ReplayMap::Save(std::string_view model) const {
-  std::string bytes(kReplayMagic);
+  std::string bytes;
+  bytes.reserve(bytes_);  // growing by doubling would leave holes of its size behind
+  bytes += kReplayMagic;
   AppendNumber(kReplayVersion, &bytes);
   AppendString(model, &bytes);
   AppendNumber(static_cast<uint32_t>(turns_.size()), &bytes);

@@ -66,6 +66,10 @@ void ReplayMap::Put(std::string_view tenant, const ConversationDigest& conversat
 void ReplayMap::Insert(std::vector<std::string> keys, WrittenTurn turn) {
   const size_t bytes = BytesOf(turn, keys);
   if (turn.ids.empty() || bytes > kReplayTurnBytesMax || bytes > bytes_max_) return;
+  // What grew token by token has room for twice as much.
+  turn.ids.shrink_to_fit();
+  turn.reasoning.shrink_to_fit();
+  turn.content.shrink_to_fit();
   // A turn of which a key is taken over may keep its other keys.
   turns_.push_front({std::move(turn), std::move(keys), bytes});
   for (const std::string& key : turns_.front().keys) by_key_[key] = turns_.begin();

@@ -93,12 +93,14 @@ std::string QuestionBody(ApiFamily family, std::string_view question, bool strea
       rest = fmt::format(R"("input":"{}","reasoning":{{"effort":"none"}})", question);
       break;
     case ApiFamily::kMessages:
-      rest = fmt::format(R"("messages":[{{"role":"user","content":"{}"}}],"max_tokens":2000,)"
+      rest = fmt::format(R"("messages":[{{"role":"user","content":"{}"}}],)"
                          R"("thinking":{{"type":"disabled"}})",
                          question);
       break;
   }
-  return fmt::format(R"({{"model":"deepseek-flash","stream":{},"temperature":0,{}}})", stream, rest);
+  const char* const limit = family == ApiFamily::kResponses ? "max_output_tokens" : "max_tokens";
+  return fmt::format(R"({{"model":"deepseek-flash","stream":{},"temperature":0,"{}":600,{}}})",
+                     stream, limit, rest);
 }
 
 std::string AnswerTextOf(ApiFamily family, std::string_view body) {

@@ -29,9 +29,11 @@ using std::chrono::steady_clock;
 
 constexpr int kSilentConnections = 2000;
 constexpr int kHostileThreads = 4;
+constexpr int kHealthyQuestionsMin = 8;  // every family, whole and as a stream
+constexpr std::chrono::seconds kMoreTimeMax{60};
 constexpr const char* kHealthyText = "All is well.";
 // A healthy request is answered within this, whatever else comes in.
-constexpr double kHealthySecondsMax = kSanitized ? 15 : 5;
+constexpr double kHealthySecondsMax = 15;
 // From the first quarter of the time to the end. AddressSanitizer keeps what was freed for a while.
 constexpr int64_t kResidentGrowthMax = int64_t{kSanitized ? 512 : 96} << 20;
 // Room for one prompt of the whole context and little more, so that running requests are preempted
@@ -149,14 +151,14 @@ class HostileVisitor {
 };
 
 // Keeps connections open that say nothing, or begin and do not go on.
-void KeepSilence(uint16_t port, steady_clock::time_point end, std::atomic<int>* open) {
+void KeepSilence(uint16_t port, const std::atomic<bool>& over, std::atomic<int>* open) {
   std::vector<test::RawClient> silent;
   silent.reserve(kSilentConnections);
-  while (steady_clock::now() < end && silent.size() < kSilentConnections) {
+  while (!over && silent.size() < kSilentConnections) {
     silent.emplace_back(port);
     if (silent.back().connected()) ++*open;
   }
-  while (steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(20));
+  while (!over) std::this_thread::sleep_for(milliseconds(20));
 }
 
 // One question of a family after another, as honest clients ask them.
@@ -206,14 +208,14 @@ bool WaitForRest(uint16_t port) {
 // A prompt that needs nine tenths of the memory is taken up: the others have given theirs back.
 void ExpectRoomForThePoolsPrompt(uint16_t port) {
   std::string prompt = "healthy";
-  for (int word = 0; word < 15'500; ++word) prompt += " x";
+  for (int word = 0; word < 17'000; ++word) prompt += " x";
   test::RawClient client(port);
   const test::RawAnswer answer =
       client.Ask(PostBody("/v1/completions", QuestionBody(ApiFamily::kCompletions, prompt, false)));
   ASSERT_EQ(answer.status, 200) << answer.body;
   const Result<Json> body = ParseJson(answer.body, "the answer");
   ASSERT_TRUE(body.has_value());
-  EXPECT_GT(body->Find("usage")->Find("prompt_tokens")->as_int(), 30'000);
+  EXPECT_GT(body->Find("usage")->Find("prompt_tokens")->as_int(), 33'000);
 }
 
 // Nothing runs, and everything that began has ended.
@@ -246,21 +248,27 @@ TEST(HostileServer, HealthyClientsOfEveryFamilyAreServed) {
   const auto end = begin + std::chrono::seconds(seconds);
   std::atomic<int> visits = 0;
   std::atomic<int> open = 0;
+  std::atomic<bool> over = false;
   std::mutex mutex;
   std::vector<std::string> faults;
   std::vector<std::jthread> threads;
-  threads.emplace_back([&] { KeepSilence(port, end, &open); });
+  threads.emplace_back([&] { KeepSilence(port, over, &open); });
   for (int i = 0; i < kHostileThreads; ++i) {
     threads.emplace_back([&, i] {
       HostileVisitor visitor(port, static_cast<uint32_t>(seed * kHostileThreads + i));
-      for (; steady_clock::now() < end; ++visits) visitor.Visit();
+      for (; !over; ++visits) visitor.Visit();
       const std::scoped_lock lock(mutex);
       faults.insert(faults.end(), visitor.faults().begin(), visitor.faults().end());
     });
   }
   HealthyClient healthy(port);
   int64_t resident = 0;
-  while (steady_clock::now() < end && !::testing::Test::HasFatalFailure()) {
+  // Longer on a machine too busy to have opened all connections and asked every family by then.
+  const auto is_short = [&] {
+    const bool enough = open == kSilentConnections && healthy.asked() >= kHealthyQuestionsMin;
+    return steady_clock::now() < (enough ? end : end + kMoreTimeMax);
+  };
+  while (is_short() && !::testing::Test::HasFatalFailure()) {
     healthy.Ask();
     if (resident == 0 && steady_clock::now() > begin + (end - begin) / 4) {
       resident = MemoryBytes("VmRSS");
@@ -268,10 +276,11 @@ TEST(HostileServer, HealthyClientsOfEveryFamilyAreServed) {
     std::this_thread::sleep_for(milliseconds(5));
   }
   const int64_t growth = MemoryBytes("VmRSS") - resident;
+  over = true;
   threads.clear();
   for (const std::string& fault : faults) ADD_FAILURE() << fault;
   EXPECT_EQ(open, kSilentConnections);
-  EXPECT_GE(healthy.asked(), 8) << "not every family was asked";
+  EXPECT_GE(healthy.asked(), kHealthyQuestionsMin) << "not every family was asked";
   EXPECT_LT(healthy.slowest(), kHealthySecondsMax);
   EXPECT_LT(growth, kResidentGrowthMax);
   ExpectAtRest(port);

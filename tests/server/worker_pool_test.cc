@@ -1,0 +1,59 @@
+#include "server/worker_pool.h"
+
+#include <atomic>
+
+#include <gtest/gtest.h>
+
+#include "tests/server/test_handler.h"
+
+namespace minke::test {
+namespace {
+
+// Holds the only thread of a pool until it is let go.
+class HeldPool {
+ public:
+  HeldPool(size_t queued_max, size_t bytes_max) : pool_(1, queued_max, bytes_max) {
+    EXPECT_TRUE(pool_.Post(0, [this] {
+      began_.Set();
+      go_on_.Wait();
+    }));
+    EXPECT_TRUE(began_.Wait());
+  }
+  bool Post(size_t bytes) {
+    return pool_.Post(bytes, [this] { ++ran_; });
+  }
+  void GoOn() { go_on_.Set(); }
+  int ran() const { return ran_; }
+
+ private:
+  Signal began_;
+  Signal go_on_;
+  std::atomic<int> ran_ = 0;
+  WorkerPool pool_;  // last: it ends first
+};
+
+TEST(WorkerPool, TakesAsManyJobsAsMayWait) {
+  HeldPool pool(2, 100);
+  EXPECT_TRUE(pool.Post(0));
+  EXPECT_TRUE(pool.Post(0));
+  EXPECT_FALSE(pool.Post(0));
+  pool.GoOn();
+  EXPECT_TRUE(WaitUntil([&] { return pool.ran() == 2; }));
+  EXPECT_TRUE(pool.Post(0));
+}
+
+TEST(WorkerPool, TakesAsManyBytesAsMayWait) {
+  HeldPool pool(9, 100);
+  EXPECT_TRUE(pool.Post(101)) << "a single one may be larger, or it could never run";
+  EXPECT_FALSE(pool.Post(1));
+  pool.GoOn();
+  EXPECT_TRUE(WaitUntil([&] { return pool.ran() == 1; }));
+  HeldPool other(9, 100);
+  EXPECT_TRUE(other.Post(60));
+  EXPECT_TRUE(other.Post(40));
+  EXPECT_FALSE(other.Post(1));
+  other.GoOn();
+}
+
+}  // namespace
+}  // namespace minke::test
