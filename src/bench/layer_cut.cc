@@ -104,8 +104,8 @@ Result<std::vector<int64_t>> ParseLayerList(const std::string& text) {
     if (error != std::errc() || stop != text.data() + end || layer < 0 ||
         (!layers.empty() && layer <= layers.back())) {
       return Fail(
-          fmt::format("--layers takes ids of layers, ascending and separated by commas, "
-                      "such as 0,2,3; \"{}\" is not that.",
+          fmt::format("Layers are named by their ids, ascending and separated by commas, such as "
+                      "0,2,3; \"{}\" is not that.",
                       text.substr(0, 80)));
     }
     layers.push_back(layer);

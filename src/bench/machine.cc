@@ -130,7 +130,6 @@ Json MachineReport::ToJson() const {
   json.Set("working_set_bytes", working_set_bytes);
   json.Set("huge_page_bytes", huge_page_bytes);
   for (const Line& line : lines) json.Set(line.name, SamplesJson(line.samples));
-  json.Set("disk_problem", disk_problem.empty() ? Json() : Json(disk_problem));
   json.Set("foreign_cpu_share", foreign_cpu_share);
   return json;
 }
@@ -149,7 +148,6 @@ std::string MachineReport::ToText() const {
                         RateText(line.samples.Median(), line.unit),
                         RateText(line.samples.Best(), line.unit), line.samples.count());
   }
-  if (!disk_problem.empty()) text += fmt::format("disk: not measured. {}\n", disk_problem);
   text += fmt::format("processor time of others during the run: {:.1f} %\n",
                       100 * std::max(0.0, foreign_cpu_share));
   return text;
@@ -159,6 +157,9 @@ Result<MachineReport> MeasureMachine(const MachineOptions& options) {
   MachineReport report;
   report.processor = ProcessorName();
   report.threads = options.threads;
+  // First, because a folder that does not do should be told at once.
+  std::unique_ptr<DiskFile> disk;
+  if (!options.directory.empty()) disk = TRY(DiskFile::Create(options.directory));
   const size_t bytes = WorkingSetBytes(kWorkingSetBytes);
   report.working_set_bytes = static_cast<int64_t>(bytes);
   const int64_t huge_before = HugePageBytesInUse();
@@ -172,16 +173,7 @@ Result<MachineReport> MeasureMachine(const MachineOptions& options) {
   if (options.threads > 1) pools.push_back(&all);
   std::vector<MachineProbe> probes;
   AddMemoryProbes(huge, small, pools, &probes);
-  std::unique_ptr<DiskFile> disk;
-  if (!options.directory.empty()) {
-    auto created = DiskFile::Create(options.directory);
-    if (created) {
-      disk = *std::move(created);
-      AddDiskProbes(disk.get(), &probes);
-    } else {
-      report.disk_problem = created.error().message;
-    }
-  }
+  if (disk != nullptr) AddDiskProbes(disk.get(), &probes);
   const ForeignCpu foreign;
   TRY_STATUS(RunRounds(options, probes, &report));
   report.foreign_cpu_share = foreign.Share();

@@ -74,15 +74,14 @@ struct MachineReport {
     Samples samples;
   };
   std::vector<Line> lines;
-  std::string disk_problem;  // why there is no figure of the disk, or empty
   double foreign_cpu_share = 0;
 
   Json ToJson() const;
   std::string ToText() const;
 };
 
-// Rounds over everything until the time is over, at least kRoundsMin of them. A disk that cannot be
-// measured is told in the report; errors: no memory.
+// Rounds over everything until the time is over, at least kRoundsMin of them. Errors: no memory; a
+// disk that cannot be measured (DiskFile::Create).
 Result<MachineReport> MeasureMachine(const MachineOptions& options);
 
 }  // namespace minke

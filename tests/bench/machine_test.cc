@@ -77,6 +77,9 @@ TEST(DiskFile, RemovesItsFileAndNamesAFolderThatIsMissing) {
   ASSERT_FALSE(missing.has_value());
   EXPECT_NE(missing.error().message.find("none"), std::string::npos) << missing.error().message;
   EXPECT_TRUE(std::filesystem::is_empty(directory.Path("")));
+  MachineOptions options;
+  options.directory = directory.Path("none");
+  EXPECT_FALSE(MeasureMachine(options).has_value());
 }
 
 }  // namespace
