@@ -337,7 +337,7 @@ void BlockOfRows(const RowsInFixedPoint& fixed, const Weight& w, int64_t output,
       for (int64_t b = 0; b < blocks; ++b) {
         float* sums = scratch.sums[static_cast<size_t>(r * blocks + b)].lanes.data();
         const Unpacked* in = &scratch.unpacked[static_cast<size_t>(b * kChunkSteps * kOutputs)];
-        const uint8_t* scales = &scratch.scales[static_cast<size_t>((b * steps + chunk) * 8)];
+        const uint8_t* scales = scratch.scales.data() + (b * steps + chunk) * 8;
         __m256 sum = _mm256_load_ps(sums);
         for (int64_t s = 0; s < count; ++s) {
           sum = AddStep({in[s * 4], in[s * 4 + 1], in[s * 4 + 2], in[s * 4 + 3]}, x[s],
@@ -363,14 +363,13 @@ void Outputs(const RowsInFixedPoint& fixed, const Weight& w, int64_t output, int
   const auto* packed = reinterpret_cast<const uint8_t*>(w.data);
   std::array<ScaleRange, kBlockOutputs / kOutputs> ranges;
   for (int64_t b = 0; b < blocks; ++b) {
-    ranges[static_cast<size_t>(b)] =
-        InterleaveScales(w.scales + (output + b * kOutputs) * groups, groups,
-                         &scratch.scales[static_cast<size_t>(b * steps * 8)]);
+    ranges[static_cast<size_t>(b)] = InterleaveScales(
+        w.scales + (output + b * kOutputs) * groups, groups, scratch.scales.data() + b * steps * 8);
   }
   if (fixed.x.rows <= kFewRows) {
     for (int64_t b = 0; b < blocks; ++b) {
       FewRowsOfBlock(fixed, packed + (output + b * kOutputs) * w.cols / 2, groups,
-                     &scratch.scales[static_cast<size_t>(b * steps * 8)],
+                     scratch.scales.data() + b * steps * 8,
                      y.Cols(output + b * kOutputs, kOutputs));
     }
   } else {
