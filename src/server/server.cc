@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <ctime>
 #include <exception>
@@ -118,6 +120,9 @@ void Server::Impl::RunTicker(const std::stop_token& stop) {
     if (now - saved < kKeptTurnsSaveInterval) continue;
     saved = now;
     SaveTurns();
+    // Blocks and snapshots of the cache stay among what requests took and gave back; the pages that
+    // are free between them go back to the system, or the process would grow for hours.
+    malloc_trim(0);
   }
 }
 
