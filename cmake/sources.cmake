@@ -5,7 +5,8 @@ minke_library(core
   DEPS Threads::Threads PkgConfig::FMT)
 minke_library(kernels
   SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc weight_decoding.cc
-    fp4_products.cc index_scores.cc sparse_attention.cc elementwise.cc quantize.cc selection.cc self_check.cc
+    fp4_products.cc index_scores.cc sparse_attention.cc elementwise.cc quantize.cc selection.cc
+    self_check.cc
   DEPS minke_core PkgConfig::HWY)
 minke_library(checkpoint
   SOURCES safetensors.cc safetensors_writer.cc
