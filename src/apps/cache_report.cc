@@ -35,6 +35,13 @@ void PrintAnswerStats(const Engine& engine, const GenerationResult& result,
     return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
   };
   const auto drawn = static_cast<int64_t>(result.ids.size());
+  if (drawn == 0) {  // it ended while the prompt was read
+    std::cerr << fmt::format(
+        "minke: no token after {:.3f} s, {} threads, {} kernels; ended by: {}\n",
+        result.prefill_seconds, engine.info().threads, engine.info().kernels,
+        FinishReasonName(result.finish_reason));
+    return;
+  }
   std::cerr << fmt::format(
       "minke: first token after {:.3f} s ({:.1f} tokens/s of the prompt); answer {} tokens in "
       "{:.2f} s ({:.1f} tokens/s), {} threads, {} kernels\n",

@@ -114,6 +114,13 @@ Result<TextScore> ScoreText(const EvalPerplexityFlags& flags, const LoadedModel&
     const std::vector<int32_t> ids = loaded.tokenizer.EncodePlain(document);
     score.bytes += static_cast<int64_t>(document.size());
     TRY_STATUS(ScoreDocument(flags, ids, *bos, pass, &score));
+    if (!std::isfinite(score.nats)) {
+      return Fail(
+          ErrorCode::kModel,
+          fmt::format("The model in {} gives probabilities that are no numbers; its weights "
+                      "are damaged: get the checkpoint's files again.",
+                      loaded.model->checkpoint().directory()));
+    }
     bar.Show(fmt::format("{} tokens", score.tokens), score.bytes,
              static_cast<int64_t>(text.size()));
   }

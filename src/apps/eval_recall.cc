@@ -206,6 +206,15 @@ Status EvalRecall(const EvalRecallFlags& flags,
     return Fail(ErrorCode::kNotFound, fmt::format("--plot names {}, but there is no folder {}.",
                                                   flags.plot, plot_dir.string()));
   }
+  if (std::error_code error; std::filesystem::is_directory(flags.plot, error)) {
+    return Fail(fmt::format("--plot names {}, which is a folder; name a file in it.", flags.plot));
+  }
+  for (size_t i = 0; i < flags.lengths.size(); ++i) {
+    const auto first = std::find(flags.lengths.begin(), flags.lengths.end(), flags.lengths[i]);
+    if (first == flags.lengths.begin() + static_cast<std::ptrdiff_t>(i)) continue;
+    return Fail(
+        fmt::format("--lengths names {} twice; its cases would count twice.", flags.lengths[i]));
+  }
   CacheFlags cache;
   cache.prefill = flags.prefill;
   const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, cache));

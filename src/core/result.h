@@ -16,6 +16,7 @@ enum class ErrorCode {
   kLimit,         // a named limit was exceeded
   kIo,            // the operating system refused a read, write or mapping
   kCancelled,     // the caller asked to stop
+  kModel,         // the model computes what is no number: no fault of the caller
 };
 
 // `message` is a whole sentence for a person: it names the file, field or flag, what was

@@ -157,16 +157,17 @@ Status Sampler::Fill(std::span<const float> logits) {
   for (size_t id = 0; id < logits.size(); ++id) {
     const double logit = logits[id];
     if (std::isnan(logit) || logit == std::numeric_limits<double>::infinity()) {
-      return Fail(fmt::format(
-          "The model gave a logit that is not a finite number ({}) for token {}; its weights or "
-          "its input are damaged.",
-          logit, id));
+      return Fail(ErrorCode::kModel,
+                  fmt::format("The model gave a logit that is not a finite number ({}) for token "
+                              "{}; its weights are damaged: get the checkpoint's files again.",
+                              logit, id));
     }
     if (logit == -std::numeric_limits<double>::infinity()) continue;
     candidates_.push_back({static_cast<int32_t>(id), Adjusted(logit, id) * scale});
   }
   if (candidates_.empty()) {
-    return Fail("Every logit of this position is minus infinity, so there is no token to choose.");
+    return Fail(ErrorCode::kModel,
+                "Every logit of this position is minus infinity, so there is no token to choose.");
   }
   return {};
 }

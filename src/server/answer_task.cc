@@ -86,6 +86,10 @@ ApiError ErrorOf(const Error& error) {
       api.type = api.code = "overloaded_error";
       api.retry_after_seconds = kRetryAfterSeconds;
       break;
+    case ErrorCode::kModel:
+      api.status = 500;
+      api.type = api.code = "internal_error";
+      break;
     case ErrorCode::kIo:
       // The text may name files, which are no business of a client.
       api.status = 500;

@@ -1,12 +1,17 @@
 // minke eval in processes of its own, on random weights: what it writes, and what its exit status
 // says.
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "apps/commands.h"
+#include "checkpoint/safetensors.h"
 #include "core/json.h"
 #include "tests/apps/process.h"
 
@@ -110,6 +115,8 @@ TEST(EvalRecallCommand, HostileFlags) {
       {{"--filler", empty}, kExitFailure, "has no text in it"},
       {{"--filler", folder.Path("none.txt")}, kExitFailure, "none.txt"},
       {{"--plot", folder.Path("no/where.svg")}, kExitFailure, "where.svg"},
+      {{"--plot", folder.Path(".")}, kExitFailure, "is a folder"},
+      {{"--lengths", "400,500,400"}, kExitFailure, "400 twice"},
       // The mini tokenizer takes more than 128 tokens for three facts.
       {{"--lengths", "128"}, kExitFailure, "which is more than the 128 asked for"},
   };
@@ -152,6 +159,33 @@ TEST(EvalPerplexityCommand, RefusesBytesThatAreNoTextAndSaysWhere) {
   EXPECT_EQ(cut.exit_code, kExitFailure);
   EXPECT_NE(cut.err.find("offset " + std::to_string(text.size())), std::string::npos) << cut.err;
   EXPECT_EQ(Eval({"perplexity", "--file", folder.Write("good.txt", text)}).exit_code, 0);
+}
+
+// Weights that are no numbers make no figure.
+TEST(EvalPerplexityCommand, AModelThatComputesNoNumbersIsAnError) {
+  const TemporaryFolder folder;
+  const std::string model = folder.Path("model");
+  std::filesystem::copy(kMini, model, std::filesystem::copy_options::recursive);
+  {
+    const Result<Checkpoint> checkpoint = Checkpoint::Open(model);
+    ASSERT_TRUE(checkpoint.has_value());
+    const TensorView* norm = checkpoint->Find("norm.weight");
+    ASSERT_NE(norm, nullptr);
+    const std::string path = model + "/model.safetensors";
+    std::string bytes = TemporaryFolder::Read(path);
+    const std::string_view values(reinterpret_cast<const char*>(norm->bytes.data()),
+                                  norm->bytes.size());
+    const size_t at = bytes.find(values);
+    ASSERT_NE(at, std::string::npos);
+    std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), values.size(), '\xff');
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  const std::string file = folder.Write("text.txt", "The path runs along the hills.");
+  const Finished run = RunMinke({"eval", "perplexity", "--file", file, "--model", model});
+  EXPECT_EQ(run.exit_code, kExitFailure);
+  EXPECT_EQ(run.out, "");
+  EXPECT_NE(run.err.find(model), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("no numbers"), std::string::npos) << run.err;
 }
 
 TEST(EvalPerplexityCommand, SaysThatWeightsAreRandomAndWhatItComputedWith) {
