@@ -334,8 +334,7 @@ Result<SafetensorsIndex> ParseSafetensorsIndex(std::string_view text, std::strin
   return index;
 }
 
-void Checkpoint::Prewarm(
-    const std::function<bool(uint64_t done, uint64_t total)>& progress) const {
+void Checkpoint::Prewarm(const std::function<bool(uint64_t done, uint64_t total)>& progress) const {
   uint64_t done = 0;
   for (const MappedFile& file : files_) {
     for (size_t begin = 0; begin < file.bytes().size(); begin += kPrewarmStepBytes) {

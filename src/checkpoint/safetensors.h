@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
