@@ -15,8 +15,6 @@
 namespace minke {
 namespace {
 
-constexpr size_t kCeilingBytes = size_t{1} << 30;  // that the bandwidth is measured on
-constexpr int64_t kPoolBytes = int64_t{1} << 50;   // no budget but the machine's
 constexpr int64_t kPageBytes = 4096;
 
 // One context as it grows.
@@ -37,7 +35,7 @@ class DecodeRun {
         random_({options.seed}),
         logits_(options.sequences, model.config().vocab_size),
         tokens_(static_cast<size_t>(options.sequences)),
-        block_pool_(std::max<int64_t>(1, layout_.block_bytes), kPoolBytes) {}
+        block_pool_(std::max<int64_t>(1, layout_.block_bytes), kBenchPoolBytes) {}
 
   Status Add(DecodeBenchCase* result) {
     RunningDecode running{result, {}};
@@ -238,7 +236,7 @@ Result<DecodeBenchReport> MeasureDecode(const Model& model, const DecodeBenchOpt
   DecodeRun run(model, options, pool);
   for (DecodeBenchCase& one : report.cases) TRY_STATUS(run.Add(&one));
   TouchWeights(model.checkpoint());
-  Ceilings ceilings = TRY(Ceilings::Create(WorkingSetBytes(kCeilingBytes), pool));
+  Ceilings ceilings = TRY(Ceilings::Create(WorkingSetBytes(kBandwidthBytes), pool));
   TRY_STATUS(run.Run(ceilings));
   report.machine = ceilings.ToJson();
   report.machine_text = ceilings.ToText();

@@ -16,9 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kGroup = 32;                     // columns of a scale
-constexpr double kSampleSeconds = 0.1;             // at least, of one case in a round
-constexpr size_t kCeilingBytes = size_t{1} << 30;  // that the bandwidth is measured on
+constexpr int64_t kGroup = 32;             // columns of a scale
+constexpr double kSampleSeconds = 0.1;     // at least, of one case in a round
 constexpr double kWeightDeviation = 0.02;  // about fan_in^-0.5 (architecture.md, appendix D)
 
 int64_t CodeBytes(WeightFormat format, MatrixShape shape) {
@@ -300,7 +299,7 @@ Result<KernelBenchReport> MeasureKernels(const Kernels& kernels,
                     kBenchWorkMax));
   }
   ThreadPool pool(options.threads);
-  Ceilings ceilings = TRY(Ceilings::Create(WorkingSetBytes(kCeilingBytes), pool));
+  Ceilings ceilings = TRY(Ceilings::Create(WorkingSetBytes(kBandwidthBytes), pool));
   const auto total = static_cast<int64_t>(report.cases.size()) * options.rounds;
   int64_t done = 0;
   const auto sampled = [&] {

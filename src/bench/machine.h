@@ -19,6 +19,9 @@
 
 namespace minke {
 
+// The working set that the read bandwidth beside another figure is measured on.
+inline constexpr size_t kBandwidthBytes = size_t{1} << 30;
+
 // Read bandwidth beyond the caches with huge pages and multiply-adds per second, all threads of a
 // pool, measured again and again between the samples of something else.
 class Ceilings {

@@ -17,8 +17,7 @@
 namespace minke {
 namespace {
 
-constexpr size_t kCeilingBytes = size_t{1} << 28;  // the bound is the multiply-adds
-constexpr int64_t kPoolBytes = int64_t{1} << 50;   // no budget but the machine's
+constexpr size_t kPrefillCeilingBytes = size_t{1} << 28;  // the bound is the multiply-adds
 
 class PrefillRun {
  public:
@@ -29,7 +28,7 @@ class PrefillRun {
         layout_(model.config(), model.numerics()),
         clock_(model.config()),
         logits_(1, model.config().vocab_size),
-        block_pool_(std::max<int64_t>(1, layout_.block_bytes), kPoolBytes) {
+        block_pool_(std::max<int64_t>(1, layout_.block_bytes), kBenchPoolBytes) {
     Random random({options.seed});
     for (int64_t i = 0; i < options.tokens; ++i) {
       tokens_.push_back(static_cast<int32_t>(random.Below(model.config().vocab_size)));
@@ -207,7 +206,7 @@ Result<PrefillBenchReport> MeasurePrefill(const Model& model, const PrefillBench
         {replay, run.work(replay), {}, KindTimes(model.config(), options.layer_kinds)});
   }
   TouchWeights(model.checkpoint());
-  Ceilings ceilings = TRY(Ceilings::Create(WorkingSetBytes(kCeilingBytes), pool));
+  Ceilings ceilings = TRY(Ceilings::Create(WorkingSetBytes(kPrefillCeilingBytes), pool));
   const int64_t total = run.calls() * static_cast<int64_t>(report.cases.size()) * options.rounds;
   int64_t done = 0;
   const auto called = [&] {
