@@ -270,7 +270,11 @@ void FewRows(const std::array<const FixedStep*, kRows>& x, const uint8_t* packed
 
 // Outputs that the integers cannot hold, by the definition.
 void PlainOutputs(const float* x, const Weight& w, int64_t output, int64_t outputs, float* y) {
-  for (int64_t n = output; n < output + outputs; ++n) y[n] = reference::Fp4Dot(x, w, n);
+  std::vector<float> codes(static_cast<size_t>(w.cols));
+  for (int64_t n = output; n < output + outputs; ++n) {
+    reference::DecodeFp4Codes(w, n, codes.data());
+    y[n] = reference::Fp4Dot(x, codes.data(), w.scales + n * (w.cols / kGroup), w.cols);
+  }
 }
 
 // Rows of x that share the unpacked weights.

@@ -41,18 +41,23 @@ float Dot(const float* a, const float* b, int64_t n) {
   return ReduceLanes(lanes.data());
 }
 
-float Fp4Dot(const float* x, const Weight& w, int64_t n) {
-  const int64_t groups = w.cols / kScaleGroup;
+void DecodeFp4Codes(const Weight& w, int64_t n, float* out) {
   const std::byte* pairs = w.data + n * (w.cols / 2);
+  for (int64_t i = 0; i < w.cols; ++i) {
+    const auto pair = std::to_integer<uint8_t>(pairs[i / 2]);
+    out[i] = DecodeE2M1(i % 2 == 0 ? pair & 0xF : pair >> 4);
+  }
+}
+
+float Fp4Dot(const float* x, const float* codes, const uint8_t* scales, int64_t cols) {
   std::array<float, 2> sums{};
-  for (int64_t g = 0; g < groups; ++g) {
+  for (int64_t g = 0; g < cols / kScaleGroup; ++g) {
     double exact = 0;
     for (int64_t i = g * kScaleGroup; i < (g + 1) * kScaleGroup; ++i) {
-      const auto pair = std::to_integer<uint8_t>(pairs[i / 2]);
-      exact += static_cast<double>(x[i]) * DecodeE2M1(i % 2 == 0 ? pair & 0xF : pair >> 4);
+      exact += static_cast<double>(x[i]) * static_cast<double>(codes[i]);
     }
     float& sum = sums[g % 2];
-    sum = std::fma(static_cast<float>(exact), DecodeUe8m0(w.scales[n * groups + g]), sum);
+    sum = std::fma(static_cast<float>(exact), DecodeUe8m0(scales[g]), sum);
   }
   return sums[0] + sums[1];
 }
@@ -92,7 +97,11 @@ void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& poo
     std::vector<float> decoded(w.cols);
     for (int64_t n = begin; n < end; ++n) {
       if (w.format == WeightFormat::kFp4Group32) {
-        for (int64_t t = 0; t < x.rows; ++t) y.Row(t)[n] = Fp4Dot(x.Row(t), w, n);
+        DecodeFp4Codes(w, n, decoded.data());
+        const uint8_t* scales = w.scales + n * (w.cols / kScaleGroup);
+        for (int64_t t = 0; t < x.rows; ++t) {
+          y.Row(t)[n] = Fp4Dot(x.Row(t), decoded.data(), scales, w.cols);
+        }
         continue;
       }
       DecodeWeightRow(w, n, decoded.data());

@@ -23,8 +23,10 @@ inline float ReduceLanes(const float* s) {
 // Canonical sum of a[i] * b[i].
 float Dot(const float* a, const float* b, int64_t n);
 
-// The product of x with row n of FP4 weights (kernels.h).
-float Fp4Dot(const float* x, const Weight& w, int64_t n);
+// The E2M1 values of row n of FP4 weights, without their scales: [w.cols].
+void DecodeFp4Codes(const Weight& w, int64_t n, float* out);
+// The product of x with such a row (kernels.h).
+float Fp4Dot(const float* x, const float* codes, const uint8_t* scales, int64_t cols);
 
 inline float Sigmoid(float x) {
   return 1.0f / (1.0f + std::exp(-x));
