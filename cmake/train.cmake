@@ -72,8 +72,8 @@ add_library(minke_train_loop STATIC
   src/train/adamw.cc src/train/agreement.cc src/train/blas_check.cc src/train/digest.cc
   src/train/evaluation.cc src/train/export.cc src/train/generated_rows.cc src/train/loss.cc
   src/train/model_folder.cc src/train/muon.cc src/train/optimizer.cc src/train/recall_probe.cc
-  src/train/replicas.cc src/train/row_source.cc src/train/stage_config.cc src/train/trainer.cc
-  src/train/training_state.cc)
+  src/train/replicas.cc src/train/row_source.cc src/train/run_folder.cc
+  src/train/stage_config.cc src/train/trainer.cc src/train/training_state.cc)
 target_include_directories(minke_train_loop PUBLIC src)
 set_target_properties(minke_train_loop PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
 target_compile_options(minke_train_loop PRIVATE ${MINKE_TRAIN_FLAGS})

@@ -7,6 +7,7 @@
 
 #include "core/json.h"
 #include "core/numeric_formats.h"
+#include "train/digest.h"
 #include "train/key_reader.h"
 #include "train/training_state.h"
 
@@ -175,6 +176,30 @@ Result<std::string> ChangeConfig(std::string_view config_text, std::string_view 
   }
   config.Set("text_config", std::move(text));
   return DumpJson(config, JsonStyle::kPretty);
+}
+
+std::string SetupDigest(const AblationPlan& plan, const AblationRow& row,
+                        const AblationVariant& variant, std::string_view trunk_config) {
+  const ForwardOptions& options = variant.options;
+  const Quantization& quantization = options.quantization;
+  const Json setup(JsonObject{{"trunk", Digest(trunk_config)},
+                              {"from", row.trunk_state},
+                              {"config", row.config_changes},
+                              {"stages", row.training.digest},
+                              {"seed", plan.seed},
+                              {"text_tokens", plan.text_tokens},
+                              {"window", plan.window},
+                              {"sparse", options.sparse},
+                              {"pool", options.pool},
+                              {"mask_compressed", options.mask_compressed},
+                              {"engram", options.engram},
+                              {"replay_tokens", variant.replay_tokens},
+                              {"rows", static_cast<int64_t>(quantization.rows)},
+                              {"index", quantization.index},
+                              {"window_rounded", quantization.window},
+                              {"activations", quantization.activations},
+                              {"weights", quantization.weights}});
+  return Digest(DumpJson(setup, JsonStyle::kCompact));
 }
 
 double CacheBytesPerToken(const ModelConfig& config, RowPrecision rows, bool index_rounded) {

@@ -59,6 +59,11 @@ Result<AblationPlan> ParseAblationPlan(std::string_view text, std::string_view w
 Result<std::string> ChangeConfig(std::string_view config_text, std::string_view changes,
                                  std::string_view what);
 
+// A digest of everything but lengths, cases and stage lengths that a row's result depends on and
+// that is said by the plan and the config of its trunk.
+std::string SetupDigest(const AblationPlan& plan, const AblationRow& row,
+                        const AblationVariant& variant, std::string_view trunk_config);
+
 // What a token of context costs in compressed rows and index keys, with rows of that precision and
 // index keys rounded or in bf16.
 double CacheBytesPerToken(const ModelConfig& config, RowPrecision rows, bool index_rounded);

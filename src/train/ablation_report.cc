@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/json.h"
 #include "recall/scoring.h"
@@ -136,6 +137,27 @@ std::string TableText(const std::string& name, const std::vector<Line>& lines) {
   return text;
 }
 
+Result<AblationRecall> ParseRecall(const Json& entry, const std::string& what) {
+  AblationRecall recall;
+  recall.length = TRY(JsonInt(entry, "length", what));
+  recall.cases = TRY(JsonInt(entry, "cases", what));
+  recall.digits = TRY(JsonInt(entry, "digits", what));
+  recall.answers = TRY(JsonInt(entry, "answers", what));
+  if (recall.length < 1 || recall.cases < 1) {
+    return Fail(fmt::format("{}: length and cases of recall must be at least 1, found {} and {}.",
+                            what, recall.length, recall.cases));
+  }
+  for (const auto& [name, right] :
+       {std::pair("digits", recall.digits), std::pair("answers", recall.answers)}) {
+    if (right >= 0 && right <= recall.cases) continue;
+    return Fail(
+        fmt::format("{}: {} at length {} must be from 0 to {}, the number of cases, found "
+                    "{}.",
+                    what, name, recall.length, recall.cases, right));
+  }
+  return recall;
+}
+
 Result<AblationResult> ParseLine(const Json& json, const std::string& what) {
   AblationResult result;
   result.table = TRY(JsonString(json, "table", what));
@@ -147,13 +169,14 @@ Result<AblationResult> ParseLine(const Json& json, const std::string& what) {
   result.cache_bytes_per_token = TRY(JsonDouble(json, "cache_bytes_per_token", what));
   result.indexed_keys_per_query = TRY(JsonDouble(json, "indexed_keys_per_query", what));
   for (const Json& entry : *TRY(JsonList(json, "recall", what))) {
-    AblationRecall recall;
-    recall.length = TRY(JsonInt(entry, "length", what));
-    recall.cases = TRY(JsonInt(entry, "cases", what));
-    recall.digits = TRY(JsonInt(entry, "digits", what));
-    recall.answers = TRY(JsonInt(entry, "answers", what));
+    AblationRecall recall = TRY(ParseRecall(entry, what));
+    if (RecallAt(result, recall.length) != nullptr) {
+      return Fail(fmt::format("{}: recall has the length {} twice.", what, recall.length));
+    }
     result.recall.push_back(recall);
   }
+  if (json.Find("steps") != nullptr) result.steps = TRY(JsonInt(json, "steps", what));
+  if (json.Find("setup") != nullptr) result.setup = TRY(JsonString(json, "setup", what));
   for (const Json& entry : *TRY(JsonList(json, "indexes", what))) {
     AblationIndex index;
     index.layer = TRY(JsonInt(entry, "layer", what));
@@ -164,6 +187,14 @@ Result<AblationResult> ParseLine(const Json& json, const std::string& what) {
     result.indexes.push_back(index);
   }
   return result;
+}
+
+bool SameResult(const AblationResult& a, const AblationResult& b) {
+  return a.table == b.table && a.row == b.row && a.variant == b.variant && a.seed == b.seed;
+}
+
+std::string StepsText(int64_t steps) {
+  return steps == 0 ? "the plan's lengths of stages" : fmt::format("{} steps a stage", steps);
 }
 
 }  // namespace
@@ -184,17 +215,52 @@ std::string ResultLine(const AblationResult& result) {
                                     {"pool_recall", one.pool_recall},
                                     {"pool_topk_recall", one.pool_topk_recall}});
   }
-  const Json line(JsonObject{{"table", result.table},
-                             {"row", result.row},
-                             {"variant", result.variant},
-                             {"seed", result.seed},
-                             {"trained_tokens", result.trained_tokens},
-                             {"bits_per_byte", result.bits_per_byte},
-                             {"cache_bytes_per_token", result.cache_bytes_per_token},
-                             {"indexed_keys_per_query", result.indexed_keys_per_query},
-                             {"recall", std::move(recall)},
-                             {"indexes", std::move(indexes)}});
+  Json line(JsonObject{{"table", result.table},
+                       {"row", result.row},
+                       {"variant", result.variant},
+                       {"seed", result.seed},
+                       {"trained_tokens", result.trained_tokens},
+                       {"bits_per_byte", result.bits_per_byte},
+                       {"cache_bytes_per_token", result.cache_bytes_per_token},
+                       {"indexed_keys_per_query", result.indexed_keys_per_query},
+                       {"recall", std::move(recall)},
+                       {"indexes", std::move(indexes)}});
+  if (result.steps) line.Set("steps", *result.steps);
+  if (!result.setup.empty()) line.Set("setup", result.setup);
   return DumpJson(line, JsonStyle::kCompact) + '\n';
+}
+
+Status CheckRequest(const AblationResult& known, const AblationRequest& asked,
+                    std::string_view what) {
+  std::set<int64_t> lengths;
+  std::set<int64_t> cases;
+  for (const AblationRecall& recall : known.recall) {
+    lengths.insert(recall.length);
+    cases.insert(recall.cases);
+  }
+  const std::set<int64_t> wanted(asked.lengths.begin(), asked.lengths.end());
+  std::string found;
+  std::string expected;
+  if (lengths != wanted) {
+    found = fmt::format("prompts of {} tokens", fmt::join(lengths, ", "));
+    expected = fmt::format("{} tokens", fmt::join(wanted, ", "));
+  } else if (cases != std::set<int64_t>{asked.cases}) {
+    found = fmt::format("{} cases of each length", fmt::join(cases, ", "));
+    expected = fmt::to_string(asked.cases);
+  } else if (known.steps && *known.steps != asked.steps) {
+    found = StepsText(*known.steps);
+    expected = StepsText(asked.steps);
+  } else if (!known.setup.empty() && known.setup != asked.setup) {
+    found = fmt::format("another plan or trunk (setup {})", known.setup);
+    expected = asked.setup;
+  } else {
+    return {};
+  }
+  return Fail(
+      fmt::format("Line {} of {} has the result of \"{}\" read as \"{}\", seed {}, with {}, but "
+                  "asked for is {}. Name another --results file, or remove the line to make it "
+                  "anew.",
+                  known.line, what, known.row, known.variant, known.seed, found, expected));
 }
 
 Result<std::vector<AblationResult>> ParseResults(std::string_view text, std::string_view what) {
@@ -206,7 +272,16 @@ Result<std::vector<AblationResult>> ParseResults(std::string_view text, std::str
        end = text.find('\n', begin), ++number) {
     const std::string name = fmt::format("line {} of {}", number, what);
     const Json line = TRY(ParseJson(text.substr(begin, end - begin), name));
-    results.push_back(TRY(ParseLine(line, name)));
+    AblationResult result = TRY(ParseLine(line, name));
+    result.line = number;
+    for (const AblationResult& earlier : results) {
+      if (!SameResult(earlier, result)) continue;
+      return Fail(
+          fmt::format("Lines {} and {} of {} both are of \"{}\" read as \"{}\", seed {}; "
+                      "remove one of them.",
+                      earlier.line, number, what, result.row, result.variant, result.seed));
+    }
+    results.push_back(std::move(result));
     begin = end + 1;
   }
   return results;

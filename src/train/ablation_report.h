@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,10 +41,29 @@ struct AblationResult {
   double indexed_keys_per_query = 0;  // at the end of the longest prompt
   std::vector<AblationRecall> recall;
   std::vector<AblationIndex> indexes;
+  // What it was made by; lines of older programs do not say.
+  std::optional<int64_t> steps;  // of each stage, where the plan's lengths were set aside; else 0
+  std::string setup;             // SetupDigest()
+  int64_t line = 0;              // of the file that it was read from, from 1 on; 0: of none
+};
+
+// What a call asks of a row, to be compared with a result that is there already.
+struct AblationRequest {
+  std::vector<int64_t> lengths;
+  int64_t cases = 0;
+  int64_t steps = 0;  // as AblationResult::steps
+  std::string setup;
 };
 
 std::string ResultLine(const AblationResult& result);  // with its newline
+// Errors name `what` and the line: no result, numbers that no evaluation gives, or a row, variant
+// and seed that a line before has already.
 Result<std::vector<AblationResult>> ParseResults(std::string_view text, std::string_view what);
+
+// An error where `known`, a result of the file `what`, was made by something else than is asked
+// for: what differs, both values, and the ways out.
+Status CheckRequest(const AblationResult& known, const AblationRequest& asked,
+                    std::string_view what);
 
 // A table for each `table` of the results, in order of appearance. Seeds of a row and variant are
 // pooled for the recall and its 95 % interval (Wilson); with several, the lowest and highest of

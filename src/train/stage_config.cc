@@ -1,6 +1,7 @@
 #include "train/stage_config.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <utility>
 
@@ -9,11 +10,14 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "recall/facts.h"
 #include "train/digest.h"
 #include "train/key_reader.h"
 
 namespace minke::train {
 namespace {
+
+constexpr size_t kNone = std::string_view::npos;
 
 Status Missing(const KeyReader& reader, std::string_view key, std::string_view meaning) {
   return Fail(fmt::format("{}: {} is missing: {}.", reader.what(), reader.Name(key), meaning));
@@ -107,14 +111,36 @@ Status ReadRates(KeyReader& reader, StageConfig* stage) {
   return reader.Number("decay_to", 0, 1, &stage->decay_to);
 }
 
+// Names go to the log and to a terminal.
+Status ReadName(KeyReader& reader, StageConfig* stage) {
+  const Json* name = reader.Take("name");
+  if (name != nullptr && name->is_string()) stage->name = name->as_string();
+  const bool plain = std::all_of(stage->name.begin(), stage->name.end(), [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || std::string_view(" ,-_.").find(c) != kNone);
+  });
+  if (plain && !stage->name.empty() && stage->name.size() <= kStageNameMax) return {};
+  return Fail(
+      fmt::format("{}: {} must be the stage's name, a text of 1 to {} letters, digits, "
+                  "blanks and characters of \"-_,.\", found {}.",
+                  reader.what(), reader.Name("name"), kStageNameMax,
+                  name == nullptr ? "none" : DumpJson(*name, JsonStyle::kCompact)));
+}
+
+Status ReadGate(KeyReader& reader, StageConfig* stage) {
+  TRY_STATUS(reader.Number("gate_first", 0, 1, &stage->gate_first));
+  const bool lists = stage->kinds[static_cast<size_t>(RowKind::kList)] > 0;
+  if (stage->gate_first == 0 || lists) return {};
+  return Fail(
+      fmt::format("{}: {} is a share of right first tokens on list rows, but {} of stage {} has "
+                  "no \"list\", so the gate could never be met; give lists a share, or leave "
+                  "the gate out.",
+                  reader.what(), reader.Name("gate_first"), reader.Name("kinds"), stage->name));
+}
+
 Result<StageConfig> ReadStage(const Json& value, std::string_view what, std::string place) {
   KeyReader reader = TRY(KeyReader::Open(value, what, std::move(place)));
   StageConfig stage;
-  const Json* name = reader.Take("name");
-  if (name == nullptr || !name->is_string() || name->as_string().empty()) {
-    return Fail(fmt::format("{}: {} must be a text, the stage's name.", what, reader.Name("name")));
-  }
-  stage.name = name->as_string();
+  TRY_STATUS(ReadName(reader, &stage));
   TRY_STATUS(ReadLength(reader, &stage));
   TRY_STATUS(ReadShapes(reader, &stage));
   TRY_STATUS(ReadKinds(reader, &stage));
@@ -127,11 +153,12 @@ Result<StageConfig> ReadStage(const Json& value, std::string_view what, std::str
   TRY_STATUS(ReadWeights(reader, &stage));
   TRY_STATUS(reader.Number("text_share", 0, 1, &stage.text_share));
   TRY_STATUS(reader.Number("distill", 0, 1000, &stage.distill));
-  TRY_STATUS(reader.Range("facts", 1, 1000, &stage.facts_min, &stage.facts_max));
-  TRY_STATUS(reader.Range("questions", 1, 1000, &stage.questions_min, &stage.questions_max));
+  TRY_STATUS(reader.Range("facts", 1, kFactsMax, &stage.facts_min, &stage.facts_max));
+  TRY_STATUS(
+      reader.Range("questions", 1, kQuestionsMax, &stage.questions_min, &stage.questions_max));
   TRY_STATUS(reader.Boolean("short_values", &stage.short_values));
   TRY_STATUS(ReadRates(reader, &stage));
-  TRY_STATUS(reader.Number("gate_first", 0, 1, &stage.gate_first));
+  TRY_STATUS(ReadGate(reader, &stage));
   TRY_STATUS(reader.RefuseUnknown());
   return stage;
 }

@@ -15,6 +15,7 @@ namespace minke::train {
 
 inline constexpr uint64_t kTrainingConfigBytesMax = uint64_t{1} << 20;
 inline constexpr size_t kStageCountMax = 64;
+inline constexpr size_t kStageNameMax = 64;         // characters
 inline constexpr size_t kShapesMax = 16;            // row shapes of one stage
 inline constexpr int64_t kRowTokensMin = 64;        // tokens of a row
 inline constexpr int64_t kRowTokensMax = 16'384;    // tokens of a row

@@ -254,6 +254,16 @@ Json TokenizerJson(const Merger& merger, int64_t vocab_size) {
                                 {"merges", std::move(merges)}})}});
 }
 
+// A text of a corpus. Without any words in it a tokenizer could be made of the lines of facts, but
+// no run would take it.
+Result<std::string> ReadText(const std::string& corpus_dir, std::string_view name) {
+  const std::string path = JoinPath(corpus_dir, std::string(name));
+  std::string text = TRY(ReadFile(path, kFillerBytesMax));
+  if (text.find_first_not_of(" \t\r\n\f") != std::string::npos) return text;
+  return Fail(
+      fmt::format("{} has no text in it; name a folder that tools/make_corpus.sh has made.", path));
+}
+
 }  // namespace
 
 std::vector<std::string> ReleasedControlTokens() {
@@ -310,10 +320,8 @@ Result<TokenizerReport> MakeTokenizer(const std::string& corpus_dir, const std::
                                       int64_t vocab_size) {
   constexpr int64_t kRecallLines = 3'000;  // groups of lines; about 3 % of the corpus
   constexpr uint64_t kRecallSeed = 1;
-  const std::string text =
-      TRY(ReadFile(JoinPath(corpus_dir, std::string(kCorpusTextFile)), kFillerBytesMax));
-  const std::string held_out =
-      TRY(ReadFile(JoinPath(corpus_dir, std::string(kHeldOutTextFile)), kFillerBytesMax));
+  const std::string text = TRY(ReadText(corpus_dir, kCorpusTextFile));
+  const std::string held_out = TRY(ReadText(corpus_dir, kHeldOutTextFile));
   const std::string lines = RecallLines(kRecallLines, kRecallSeed);
   TokenizerTrainingOptions options;
   options.vocab_size = vocab_size;

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <span>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -67,6 +65,11 @@ std::string LogLine(const StepReport& report) {
   return DumpJson(std::move(line), JsonStyle::kCompact) + '\n';
 }
 
+Result<int64_t> StepOfLogLine(std::string_view line, const std::string& path) {
+  const Json json = TRY(ParseJson(line, path));
+  return JsonInt(json, "step", path);
+}
+
 }  // namespace
 
 Trainer::Trainer(TrainingConfig config, RunIdentity identity, std::unique_ptr<Model> model,
@@ -87,8 +90,10 @@ const StageConfig& Trainer::stage() const {
   return config_.stages[static_cast<size_t>(position_.stage)];
 }
 
-Status Trainer::Resume(const std::string& state_path, bool accept_changes) {
-  const StateFile state = TRY(ReadState(state_path, model_->parameters(), optimizer_.moments()));
+Status Trainer::Resume(const std::string& state_path, bool accept_changes,
+                       std::string_view way_out) {
+  const StateFile state =
+      TRY(ReadState(state_path, model_->parameters(), optimizer_.moments(), way_out));
   if (!accept_changes) TRY_STATUS(CheckIdentity(state_path, state.identity, identity_));
   if (state.position.stage < 0 ||
       state.position.stage > static_cast<int64_t>(config_.stages.size())) {
@@ -97,6 +102,7 @@ Status Trainer::Resume(const std::string& state_path, bool accept_changes) {
   }
   position_ = state.position;
   saved_at_seconds_ = position_.seconds;
+  state_is_whole_ = state_path == StatePath();
   return TrimLog();
 }
 
@@ -125,11 +131,16 @@ Status Trainer::TrimLog() {
   if (!FileExists(path)) return {};
   const std::string text = TRY(ReadFile(path, kLogBytesMax));
   size_t keep = 0;
+  int64_t number = 1;
   // A line that was being written when the run ended has no newline and is not kept either.
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', keep)) {
-    const Json line = TRY(ParseJson(std::string_view(text).substr(keep, end - keep), path));
-    if (TRY(JsonInt(line, "step", path)) > position_.step) break;
+    const Result<int64_t> step =
+        StepOfLogLine(std::string_view(text).substr(keep, end - keep), path);
+    // Nothing is trained from the log, so damage in it does not keep the run from going on.
+    if (!step) damaged_log_line_ = number;
+    if (!step || *step > position_.step) break;
     keep = end + 1;
+    ++number;
   }
   return WriteFile(path, std::as_bytes(std::span(text.data(), keep)));
 }
@@ -143,8 +154,14 @@ Status Trainer::OpenLog() {
 
 Status Trainer::Save() {
   saved_at_seconds_ = position_.seconds;
-  return WriteState(StatePath(), {identity_, position_}, model_->parameters(),
-                    optimizer_.moments());
+  TRY_STATUS(WriteTo(StatePath(), state_is_whole_ ? OldState::kKeep : OldState::kDrop));
+  state_is_whole_ = true;
+  return {};
+}
+
+Status Trainer::WriteTo(const std::string& path, OldState old_state) {
+  return WriteState(path, {identity_, position_}, model_->parameters(), optimizer_.moments(),
+                    old_state);
 }
 
 Result<StepReport> Trainer::Step() {
@@ -229,14 +246,11 @@ Status Trainer::FinishStage() {
   ++position_.stage;
   position_.in_stage = {};
   position_.gate_first = 0;
-  TRY_STATUS(Save());
-  const std::string kept = JoinPath(run_dir_, fmt::format("stage-{}.state", position_.stage));
-  std::error_code error;
-  std::filesystem::remove(kept, error);
-  std::filesystem::create_hard_link(StatePath(), kept, error);
-  if (!error) return {};
-  return Fail(ErrorCode::kIo,
-              fmt::format("Cannot keep {} as {}: {}.", StatePath(), kept, error.message()));
+  // The stage's own state first: a run that is killed in between finishes the stage once more,
+  // while one that has begun the next stage would never come back to write it.
+  TRY_STATUS(
+      WriteTo(JoinPath(run_dir_, fmt::format("stage-{}.state", position_.stage)), OldState::kDrop));
+  return Save();
 }
 
 Result<RunOutcome> Trainer::Run(const RunCallbacks& callbacks) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -53,8 +54,12 @@ class Trainer {
           const RowSource& source, std::string run_dir);
 
   // Continues from `state_path`, a state of this run; accept_changes: also if the identity differs.
-  // The log loses what lies behind the state.
-  Status Resume(const std::string& state_path, bool accept_changes);
+  // `way_out` ends the error of a damaged state. The log loses what lies behind the state, and
+  // where a line of it is damaged, all from there on.
+  Status Resume(const std::string& state_path, bool accept_changes,
+                std::string_view way_out = kOtherStates);
+  // The line of the log, from 1 on, from which on Resume() has cut it off as damaged; 0: none.
+  int64_t damaged_log_line() const { return damaged_log_line_; }
   // Takes parameters, moments and position from a state of another run: a branch.
   Status Branch(const std::string& state_path);
   // The same for a model that differs in some layers: takes the parameters that it has in common
@@ -77,6 +82,7 @@ class Trainer {
   Status Save();
   Status OpenLog();
   Status TrimLog();
+  Status WriteTo(const std::string& path, OldState old_state);
   double SecondsLeft() const;
   const StageConfig& stage() const;
 
@@ -89,6 +95,9 @@ class Trainer {
   Optimizer optimizer_;
   RunPosition position_;
   double saved_at_seconds_ = 0;  // position_.seconds at the last writing of the state
+  // StatePath() is what this run has read or written, so it may become the state before.
+  bool state_is_whole_ = false;
+  int64_t damaged_log_line_ = 0;
   std::ofstream log_;
 };
 

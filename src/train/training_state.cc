@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cstring>
 #include <filesystem>
 #include <span>
@@ -24,6 +25,9 @@ namespace {
 constexpr std::string_view kMagic = "MINKETS1";
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kPrefixBytes = 8 + kLengthBytes;
+
+// As long as what mkstemp() makes up, so that RemoveUnfinishedStates() finds it.
+constexpr std::string_view kSecondNameSuffix = ".linked";
 
 struct Block {
   std::string name;
@@ -120,40 +124,39 @@ Result<StateFile> ParseHeader(const Json& header, const std::string& path) {
   return state;
 }
 
-tl::unexpected<Error> Damaged(const std::string& path, std::string_view finding) {
-  return Fail(
-      fmt::format("{} {}, so it is no whole training state. The one before it is {}; "
-                  "--resume-previous continues from there.",
-                  path, finding, PreviousStatePath(path)));
+tl::unexpected<Error> Damaged(const std::string& path, std::string_view finding,
+                              std::string_view way_out) {
+  return Fail(fmt::format("{} {}, so it is no whole training state. {}", path, finding, way_out));
 }
 
 // The header and the values of a file whose digest is right.
-struct OpenState {
+struct VerifiedState {
   std::string bytes;
   Json header;
   size_t values_at = 0;  // bytes from the start
 };
 
-Result<OpenState> OpenAndVerify(const std::string& path) {
-  OpenState open;
+Result<VerifiedState> OpenAndVerify(const std::string& path, std::string_view way_out) {
+  VerifiedState open;
   open.bytes = TRY(ReadFile(path, kStateBytesMax));
   const std::string& bytes = open.bytes;
   if (bytes.substr(0, kMagic.size()) != kMagic) {
-    return Damaged(path, fmt::format("does not begin with {}", kMagic));
+    return Damaged(path, fmt::format("does not begin with {}", kMagic), way_out);
   }
-  if (bytes.size() < kPrefixBytes + kDigestBytes) return Damaged(path, "is cut short");
+  if (bytes.size() < kPrefixBytes + kDigestBytes) return Damaged(path, "is cut short", way_out);
   const std::span<const char> all(bytes);
   const auto digest = DigestBytes(std::as_bytes(all.first(bytes.size() - kDigestBytes)));
   if (std::memcmp(digest.data(), bytes.data() + bytes.size() - kDigestBytes, kDigestBytes) != 0) {
     return Damaged(path,
                    "is cut short or damaged: its contents do not have the digest that it "
-                   "ends with");
+                   "ends with",
+                   way_out);
   }
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data() + kMagic.size(), kLengthBytes);
   const uint64_t room = bytes.size() - kPrefixBytes - kDigestBytes;
   if (header_bytes > room || header_bytes > kStateHeaderBytesMax) {
-    return Damaged(path, fmt::format("claims a header of {} bytes", header_bytes));
+    return Damaged(path, fmt::format("claims a header of {} bytes", header_bytes), way_out);
   }
   open.header = TRY(ParseJson(std::string_view(bytes).substr(kPrefixBytes, header_bytes), path));
   open.values_at = kPrefixBytes + header_bytes;
@@ -161,8 +164,8 @@ Result<OpenState> OpenAndVerify(const std::string& path) {
 }
 
 // The file's blocks are those of this model, in order.
-Status CheckBlocks(const OpenState& open, const std::string& path,
-                   const std::vector<Block>& blocks) {
+Status CheckBlocks(const VerifiedState& open, const std::string& path,
+                   const std::vector<Block>& blocks, std::string_view way_out) {
   const JsonArray& list = *TRY(JsonList(open.header, "blocks", path));
   uint64_t values = 0;
   for (size_t i = 0; i < std::max(list.size(), blocks.size()); ++i) {
@@ -183,7 +186,8 @@ Status CheckBlocks(const OpenState& open, const std::string& path,
     values += static_cast<uint64_t>(blocks[i].count);
   }
   if (open.values_at + values * sizeof(float) + kDigestBytes != open.bytes.size()) {
-    return Damaged(path, fmt::format("has not the {} values that its header lists", values));
+    return Damaged(path, fmt::format("has not the {} values that its header lists", values),
+                   way_out);
   }
   return {};
 }
@@ -191,26 +195,69 @@ Status CheckBlocks(const OpenState& open, const std::string& path,
 Status KeepPrevious(const std::string& path) {
   if (!FileExists(path)) return {};
   const std::string previous = PreviousStatePath(path);
+  const std::string second = previous + std::string(kSecondNameSuffix);
   std::error_code error;
-  // A second name for the file, so that there is a state under `path` at every moment.
-  std::filesystem::remove(previous, error);
-  std::filesystem::create_hard_link(path, previous, error);
-  if (!error) return {};
-  std::filesystem::copy_file(path, previous, std::filesystem::copy_options::overwrite_existing,
-                             error);
+  std::error_code ignored;
+  // A second name for the file that takes the place of the older state in one step, so that both
+  // names have a whole state at every moment.
+  std::filesystem::remove(second, ignored);
+  std::filesystem::create_hard_link(path, second, error);
+  if (error) std::filesystem::copy_file(path, second, error);
+  if (!error) std::filesystem::rename(second, previous, error);
+  // Where both names are of one file already, renaming leaves them as they are.
+  std::filesystem::remove(second, ignored);
   if (!error) return {};
   return Fail(ErrorCode::kIo,
               fmt::format("Cannot keep {} as {}: {}.", path, previous, error.message()));
 }
 
+// "training.state.aB3xYz": a state's name with what mkstemp() makes up.
+bool HasTemporaryName(const std::string& name) {
+  constexpr size_t kSuffix = 7;  // characters, with the dot
+  if (name.size() <= kSuffix || name[name.size() - kSuffix] != '.') return false;
+  const auto plain = [](unsigned char c) { return std::isalnum(c) != 0; };
+  if (!std::all_of(name.end() - kSuffix + 1, name.end(), plain)) return false;
+  const std::string_view state = std::string_view(name).substr(0, name.size() - kSuffix);
+  return state.ends_with(".state") || state.ends_with(PreviousStatePath(".state"));
+}
+
+// A whole state may be a copy that somebody keeps, "training.state.backup". One that a killed
+// process was about to rename has its mode from mkstemp() still.
+bool MayBeKept(const std::filesystem::directory_entry& entry) {
+  using std::filesystem::perms;
+  if (!OpenAndVerify(entry.path().string(), kOtherStates)) return false;
+  std::error_code error;
+  const perms mode = entry.status(error).permissions() & perms::all;
+  const std::string suffix = entry.path().extension().string();
+  const auto upper = [](unsigned char c) { return std::isupper(c) != 0; };
+  const bool made_up = std::any_of(suffix.begin(), suffix.end(), upper);
+  return !made_up || mode != (perms::owner_read | perms::owner_write);
+}
+
 }  // namespace
+
+Status RemoveUnfinishedStates(const std::string& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const bool file = entry->symlink_status(error).type() == std::filesystem::file_type::regular;
+    const bool unfinished = file && HasTemporaryName(entry->path().filename().string());
+    if (unfinished && !MayBeKept(*entry)) std::filesystem::remove(entry->path(), error);
+    if (error) break;
+  }
+  if (!error) return {};
+  return Fail(ErrorCode::kIo, fmt::format("Cannot remove what an earlier process has left in {}: "
+                                          "{}.",
+                                          folder, error.message()));
+}
 
 std::string PreviousStatePath(const std::string& path) {
   return path + ".previous";
 }
 
 Status WriteState(const std::string& path, const StateFile& state,
-                  const std::vector<Parameter>& parameters, const std::vector<Moments>& moments) {
+                  const std::vector<Parameter>& parameters, const std::vector<Moments>& moments,
+                  OldState old_state) {
   const std::vector<Block> blocks = Blocks(parameters, moments);
   const std::string header = HeaderText(state, blocks, moments);
   CHECK(header.size() <= kStateHeaderBytesMax);
@@ -231,23 +278,23 @@ Status WriteState(const std::string& path, const StateFile& state,
   }
   const auto digest = DigestBytes(std::span(bytes).first(size - kDigestBytes));
   append(digest.data(), kDigestBytes);
-  TRY_STATUS(KeepPrevious(path));
+  if (old_state == OldState::kKeep) TRY_STATUS(KeepPrevious(path));
   TRY_STATUS(WriteFile(path, bytes));
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return MakePosixStorage()->SyncDirectory(folder.empty() ? "." : folder);
 }
 
 Result<StateFile> ReadState(const std::string& path, std::vector<Parameter>& parameters,
-                            std::vector<Moments>& moments) {
-  const OpenState open = TRY(OpenAndVerify(path));
+                            std::vector<Moments>& moments, std::string_view way_out) {
+  const VerifiedState open = TRY(OpenAndVerify(path, way_out));
   const std::vector<Block> blocks = Blocks(parameters, moments);
-  TRY_STATUS(CheckBlocks(open, path, blocks));
+  TRY_STATUS(CheckBlocks(open, path, blocks, way_out));
   const StateFile state = TRY(ParseHeader(open.header, path));
   const JsonArray& steps = *TRY(JsonList(open.header, "parameter_steps", path));
   bool counts = steps.size() == moments.size();
   for (size_t i = 0; counts && i < steps.size(); ++i) counts = steps[i].is_integer();
   if (!counts) {
-    return Damaged(path, fmt::format("does not list {} parameter_steps", moments.size()));
+    return Damaged(path, fmt::format("does not list {} parameter_steps", moments.size()), way_out);
   }
   for (size_t i = 0; i < steps.size(); ++i) moments[i].steps = steps[i].as_int();
   const char* in = open.bytes.data() + open.values_at;
@@ -261,7 +308,7 @@ Result<StateFile> ReadState(const std::string& path, std::vector<Parameter>& par
 
 Result<StateFile> ReadMatchingState(const std::string& path, std::vector<Parameter>& parameters,
                                     std::vector<Moments>& moments, int64_t* taken) {
-  const OpenState open = TRY(OpenAndVerify(path));
+  const VerifiedState open = TRY(OpenAndVerify(path, kOtherStates));
   const StateFile state = TRY(ParseHeader(open.header, path));
   std::unordered_map<std::string, Block> wanted;
   for (Block& block : Blocks(parameters, moments)) wanted.emplace(block.name, block);
@@ -275,7 +322,7 @@ Result<StateFile> ReadMatchingState(const std::string& path, std::vector<Paramet
     const int64_t count = TRY(JsonInt(entry, "count", path));
     const size_t room = (open.bytes.size() - kDigestBytes - at) / sizeof(float);
     if (count < 0 || static_cast<uint64_t>(count) > room) {
-      return Damaged(path, fmt::format("has no room for the values of {}", name));
+      return Damaged(path, fmt::format("has no room for the values of {}", name), kOtherStates);
     }
     const size_t bytes = static_cast<size_t>(count) * sizeof(float);
     const auto block = wanted.find(name);
@@ -285,7 +332,7 @@ Result<StateFile> ReadMatchingState(const std::string& path, std::vector<Paramet
     if (name.find('#') != std::string::npos) continue;  // a moment
     const size_t index = parameter++;
     if (index >= steps.size() || !steps[index].is_integer()) {
-      return Damaged(path, "does not list the parameter_steps of every parameter");
+      return Damaged(path, "does not list the parameter_steps of every parameter", kOtherStates);
     }
     if (taken_here) steps_of.emplace(name, steps[index].as_int());
   }

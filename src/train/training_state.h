@@ -2,14 +2,15 @@
 // the run is. Rows and noise are functions of seed and step, so nothing else has to be kept.
 //
 // A file is written whole under a temporary name, flushed and renamed, and the one before is kept
-// beside it, so the process may be killed at any instruction. Reading checks a digest over every
-// byte before anything is taken from it.
+// beside it, so the process may be killed at any instruction and leaves a whole state behind.
+// Reading checks a digest over every byte before anything is taken from it.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -47,14 +48,25 @@ struct StateFile {
   RunPosition position;
 };
 
-// Writes path, and what was there before to path + ".previous".
+// What becomes of the file that a new state replaces.
+enum class OldState {
+  kKeep,  // it goes to path + ".previous"; REQUIRES that it is whole
+  kDrop,  // path + ".previous" stays as it is
+};
+
 Status WriteState(const std::string& path, const StateFile& state,
-                  const std::vector<Parameter>& parameters, const std::vector<Moments>& moments);
+                  const std::vector<Parameter>& parameters, const std::vector<Moments>& moments,
+                  OldState old_state);
+
+// The way out of a damaged state for those who can name another one.
+inline constexpr std::string_view kOtherStates =
+    "Name another state of that run, if it has one (training.state.previous, stage-N.state).";
 
 // Reads into parameters and moments, which have the names and shapes of the file's; on error they
-// are as before. A file that is cut short, damaged or of another model is refused with its name.
+// are as before. A file that is cut short, damaged or of another model is refused with its name;
+// `way_out` is the last sentence of the error where it is damaged.
 Result<StateFile> ReadState(const std::string& path, std::vector<Parameter>& parameters,
-                            std::vector<Moments>& moments);
+                            std::vector<Moments>& moments, std::string_view way_out = kOtherStates);
 
 // Takes what the file has under the names and sizes of these parameters and moments, for a model
 // that differs from the file's in some layers; everything else stays as it is. `taken` hears how
@@ -63,6 +75,11 @@ Result<StateFile> ReadMatchingState(const std::string& path, std::vector<Paramet
                                     std::vector<Moments>& moments, int64_t* taken);
 
 std::string PreviousStatePath(const std::string& path);
+
+// Removes what processes that were killed while they wrote a state have left in `folder`: files
+// with the temporary names of WriteFile() beside a state. A whole state that somebody else can have
+// copied there stays. REQUIRES: no other process writes to the folder.
+Status RemoveUnfinishedStates(const std::string& folder);
 
 // An error that names what differs and both digests.
 Status CheckIdentity(const std::string& path, const RunIdentity& found,

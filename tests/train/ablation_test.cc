@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "core/file.h"
 #include "tests/train/nano_config.h"
@@ -153,6 +154,69 @@ TEST(AblationReport, LinesComeBackAsTheyWere) {
   const auto broken = ParseResults(text + "{}\n", "results.jsonl");
   ASSERT_FALSE(broken);
   EXPECT_NE(broken.error().message.find("line 3 of results.jsonl"), std::string::npos);
+}
+
+std::string ParseErrorOf(const AblationResult& first, const AblationResult& second) {
+  const auto results = ParseResults(ResultLine(first) + ResultLine(second), "results.jsonl");
+  return results ? "" : results.error().message;
+}
+
+TEST(AblationReport, ALineThatIsThereTwiceIsRefused) {
+  const std::string error = ParseErrorOf(Sample(1, 98), Sample(1, 90));
+  EXPECT_NE(error.find("Lines 1 and 2 of results.jsonl"), std::string::npos) << error;
+  AblationResult other = Sample(1, 98);
+  other.variant = "W";
+  EXPECT_EQ(ParseErrorOf(Sample(1, 98), other), "");
+}
+
+TEST(AblationReport, NumbersThatNoEvaluationGivesAreRefused) {
+  const auto error = [](const AblationRecall& recall) {
+    AblationResult second = Sample(2, 90);
+    second.recall = {recall};
+    return ParseErrorOf(Sample(1, 98), second);
+  };
+  EXPECT_EQ(error({512, 100, 0, 100}), "");
+  const std::vector<AblationRecall> wrong = {
+      {512, 100, 101, 5}, {512, 100, -1, 5}, {512, 100, 5, 101}, {512, 100, 5, -1},
+      {512, 0, 0, 0},     {512, -1, 0, 0},   {0, 100, 5, 5}};
+  for (const AblationRecall& recall : wrong) {
+    EXPECT_NE(error(recall).find("line 2 of results.jsonl"), std::string::npos)
+        << recall.length << " " << recall.cases << ": " << error(recall);
+  }
+  AblationResult twice = Sample(2, 90);
+  twice.recall.push_back(twice.recall[0]);
+  EXPECT_NE(ParseErrorOf(Sample(1, 98), twice).find("512 twice"), std::string::npos);
+}
+
+TEST(AblationReport, AKnownResultMustBeWhatIsAskedFor) {
+  AblationResult made = Sample(1, 98);
+  made.steps = 0;
+  made.setup = "aa";
+  const AblationResult known = ParseResults(ResultLine(made), "results.jsonl").value().at(0);
+  const auto error = [&known](const AblationRequest& asked) {
+    const Status status = CheckRequest(known, asked, "results.jsonl");
+    return status ? "" : status.error().message;
+  };
+  EXPECT_EQ(error({{512}, 100, 0, "aa"}), "");
+  const std::string lengths = error({{512, 1024}, 100, 0, "aa"});
+  EXPECT_NE(lengths.find("prompts of 512 tokens, but asked for is 512, 1024"), std::string::npos)
+      << lengths;
+  EXPECT_NE(lengths.find("Line 1 of results.jsonl"), std::string::npos) << lengths;
+  EXPECT_NE(lengths.find("--results"), std::string::npos) << lengths;
+  EXPECT_NE(error({{512}, 40, 0, "aa"}).find("100 cases of each length, but asked for is 40"),
+            std::string::npos);
+  EXPECT_NE(error({{512}, 100, 7, "aa"}).find("7 steps a stage"), std::string::npos);
+  EXPECT_NE(error({{512}, 100, 0, "bb"}).find("another plan or trunk"), std::string::npos);
+  // A line of an older program does not say by what it was made.
+  EXPECT_TRUE(CheckRequest(Sample(1, 98), {{512}, 100, 7, "bb"}, "results.jsonl"));
+}
+
+TEST(AblationReport, TheShippedOnesAreRead) {
+  for (const char* name : {"branch.jsonl", "scratch.jsonl", "shipped.jsonl"}) {
+    const std::string path = std::string(MINKE_SOURCE_DIR) + "/docs/ablations/" + name;
+    const auto results = ParseResults(ReadFile(path, kResultsBytesMax).value(), path);
+    EXPECT_TRUE(results) << results.error().message;
+  }
 }
 
 TEST(AblationReport, TablesPoolSeedsAndShowTheirSpread) {

@@ -68,12 +68,39 @@ TEST(TrainingConfig, ErrorsNameTheKeyAndItsPlace) {
       {R"(, "short_values": 1)", "stages[0].short_values"},
       {R"(, "tokens": 5)", "exactly one of steps, tokens and minutes"},
       {R"(, "gate_first": 2)", "stages[0].gate_first"},
+      {R"(, "facts": [3, 257])",
+       "stages[0].facts must be [least, most] with integers from 1 to 256"},
+      {R"(, "questions": [3, 65])",
+       "stages[0].questions must be [least, most] with integers from 1 to 64"},
   };
   for (const Case& entry : cases) {
     const std::string error = ErrorOf(Plan(entry.more));
     EXPECT_NE(error.find(entry.place), std::string::npos) << entry.more << ": " << error;
     EXPECT_NE(error.find("plan.json"), std::string::npos) << error;
   }
+}
+
+std::string PlanNamed(const std::string& name) {
+  return R"({"stages": [{"name": ")" + name + R"(", "steps": 1, "kinds": {"plain": 1},
+      "rows": [{"length": 64, "count": 1}]}]})";
+}
+
+TEST(TrainingConfig, NamesAreShortAndPlain) {
+  EXPECT_EQ(ErrorOf(PlanNamed("C2 long_rows, as-stored 0.5")), "");
+  EXPECT_EQ(ErrorOf(PlanNamed(std::string(kStageNameMax, 'a'))), "");
+  for (const std::string& name :
+       {std::string(), std::string(kStageNameMax + 1, 'a'), std::string("a\\u001b[2J"),
+        std::string("a/b"), std::string("a\\nb"), std::string("caf\u00e9")}) {
+    EXPECT_NE(ErrorOf(PlanNamed(name)).find("stages[0].name"), std::string::npos) << name;
+  }
+}
+
+TEST(TrainingConfig, AGateNeedsLists) {
+  EXPECT_EQ(ErrorOf(Plan(R"(, "gate_first": 0.5)")), "");
+  const std::string error = ErrorOf(R"({"stages": [{"name": "A", "steps": 1, "gate_first": 0.5,
+      "kinds": {"plain": 1}, "rows": [{"length": 64, "count": 1}]}]})");
+  EXPECT_NE(error.find("stages[0].gate_first"), std::string::npos) << error;
+  EXPECT_NE(error.find("stages[0].kinds"), std::string::npos) << error;
 }
 
 TEST(TrainingConfig, RefusesWhatIsNoPlan) {

@@ -8,7 +8,9 @@
 #include <random>
 #include <string>
 
+#include "core/file.h"
 #include "recall/facts.h"
+#include "tests/support/temp_directory.h"
 #include "text/chat_encoding.h"
 #include "text/compressed_vocabulary.h"
 
@@ -93,6 +95,21 @@ TEST(TokenizerTrainer, RefusesSizesThatCannotBe) {
   ASSERT_FALSE(long_text.has_value());
   EXPECT_NE(long_text.error().message.find("too short"), std::string::npos);
   EXPECT_FALSE(Train(300, RecallPieces()).has_value());
+}
+
+TEST(TokenizerTrainer, ACorpusWithoutTextIsRefused) {
+  for (const char* empty : {"train.txt", "heldout.txt"}) {
+    const testing::TempDirectory directory;
+    directory.Write("train.txt", "The old path leads to the sea.");
+    directory.Write("heldout.txt", "A light wind comes from the hills.");
+    directory.Write(empty, " \n\n\f\n");
+    const auto report = MakeTokenizer(directory.path(), directory.path(), kNanoVocabulary);
+    ASSERT_FALSE(report.has_value());
+    EXPECT_NE(report.error().message.find(directory.Path(empty) + " has no text"),
+              std::string::npos)
+        << report.error().message;
+    EXPECT_FALSE(FileExists(directory.Path("tokenizer.json")));
+  }
 }
 
 TEST(TokenizerTrainer, ServesTheReleasedChatFormatAndEngram) {

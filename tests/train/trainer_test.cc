@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -133,6 +134,96 @@ TEST(Trainer, ContinuesAfterKillAtAnyMoment) {
   }
   EXPECT_GT(kills, 1);
   EXPECT_EQ(LoggedLosses(directory.path()), whole);
+}
+
+// Files of this process may have no more bytes than that while it lives, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+void Damage(const std::string& path) {
+  std::error_code error;
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2, error);
+  ASSERT_FALSE(error);
+}
+
+Result<RunOutcome> StopAfter(Trainer& trainer, int64_t limit) {
+  int64_t steps = 0;
+  RunCallbacks callbacks;
+  callbacks.on_step = [&steps](const StepReport&) { ++steps; };
+  callbacks.should_stop = [&steps, limit] { return steps >= limit; };
+  return trainer.Run(callbacks);
+}
+
+TEST(Trainer, TheStateBeforeOutlivesADamagedOne) {
+  const std::vector<double> whole = LossesOfWholeRun(1);
+  const TempDirectory directory;
+  ASSERT_TRUE(StopAfter(*MakeRig(directory.path(), 1)->trainer, 5));
+  const std::string state = directory.Path("training.state");
+  Damage(state);
+  {
+    const auto rig = MakeRig(directory.path(), 1);
+    const Status refused = rig->trainer->Resume(state, false, "Take the one before.");
+    ASSERT_FALSE(refused);
+    EXPECT_TRUE(refused.error().message.ends_with("Take the one before."));
+    ASSERT_TRUE(rig->trainer->Resume(PreviousStatePath(state), false));
+    const FileSizeLimit full(16);
+    ASSERT_FALSE(StopAfter(*rig->trainer, 0));  // cannot write the state
+  }
+  const auto again = MakeRig(directory.path(), 1);
+  const Status resumed = again->trainer->Resume(PreviousStatePath(state), false);
+  ASSERT_TRUE(resumed) << resumed.error().message;
+  ASSERT_TRUE(StopAfter(*again->trainer, 0));
+  // Both are whole now.
+  ASSERT_TRUE(MakeRig(directory.path(), 1)->trainer->Resume(PreviousStatePath(state), false));
+  const auto last = MakeRig(directory.path(), 1);
+  ASSERT_TRUE(last->trainer->Resume(state, false));
+  ASSERT_TRUE(last->trainer->Run({}));
+  EXPECT_EQ(LoggedLosses(directory.path()), whole);
+}
+
+TEST(Trainer, ADamagedLogIsCutAndSaidToBe) {
+  const TempDirectory directory;
+  ASSERT_TRUE(StopAfter(*MakeRig(directory.path(), 1)->trainer, 6));
+  std::string log = ReadFile(directory.Path("log.jsonl"), kLogBytesMax).value();
+  const size_t second = log.find('\n') + 1;
+  const std::string first = log.substr(0, second);
+  log[second] = 'x';
+  directory.Write("log.jsonl", log);
+  const auto rig = MakeRig(directory.path(), 1);
+  const Status resumed = rig->trainer->Resume(rig->trainer->StatePath(), false);
+  ASSERT_TRUE(resumed) << resumed.error().message;
+  EXPECT_EQ(rig->trainer->damaged_log_line(), 2);
+  EXPECT_EQ(ReadFile(directory.Path("log.jsonl"), kLogBytesMax).value(), first);
+  const auto next = MakeRig(directory.path(), 1);
+  ASSERT_TRUE(next->trainer->Resume(next->trainer->StatePath(), false));
+  EXPECT_EQ(next->trainer->damaged_log_line(), 0);
+}
+
+TEST(Trainer, ARunThatIsKilledBetweenStagesHasTheStateOfTheFirst) {
+  const TempDirectory directory;
+  ASSERT_TRUE(StopAfter(*MakeRig(directory.path(), 1)->trainer, 12));
+  // training.state cannot be replaced by a file, so the run ends where a kill would end it.
+  const std::string state = directory.Path("training.state");
+  std::filesystem::rename(state, directory.Path("last"));
+  const auto rig = MakeRig(directory.path(), 1);
+  ASSERT_TRUE(rig->trainer->Resume(directory.Path("last"), false));
+  std::filesystem::create_directory(state);
+  ASSERT_FALSE(rig->trainer->Run({}));
+  const auto branch = MakeRig(directory.path(), 1);
+  EXPECT_TRUE(branch->trainer->Branch(directory.Path("stage-1.state")));
 }
 
 TEST(Trainer, RefusesToContinueAnotherRun) {

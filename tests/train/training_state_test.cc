@@ -56,7 +56,7 @@ TEST(TrainingState, ComesBackExactly) {
   const TempDirectory directory;
   const std::string path = directory.Path("state");
   const Content written = Make(0.1);
-  ASSERT_TRUE(WriteState(path, MakeState(), written.parameters, written.moments));
+  ASSERT_TRUE(WriteState(path, MakeState(), written.parameters, written.moments, OldState::kKeep));
   Content read = Make(5);
   const Result<StateFile> state = ReadState(path, read.parameters, read.moments);
   ASSERT_TRUE(state) << state.error().message;
@@ -74,7 +74,8 @@ TEST(TrainingState, KeepsTheOneBefore) {
   const std::string path = directory.Path("state");
   for (const double fill : {1.0, 2.0, 3.0}) {
     const Content content = Make(fill);
-    ASSERT_TRUE(WriteState(path, MakeState(), content.parameters, content.moments));
+    ASSERT_TRUE(
+        WriteState(path, MakeState(), content.parameters, content.moments, OldState::kKeep));
   }
   Content last = Make(0);
   Content previous = Make(0);
@@ -89,11 +90,58 @@ TEST(TrainingState, KeepsTheOneBefore) {
   EXPECT_EQ(files, 2u);  // no temporary name is left
 }
 
+TEST(TrainingState, ADamagedOneDoesNotReplaceTheOneBefore) {
+  const TempDirectory directory;
+  const std::string path = directory.Path("state");
+  for (const double fill : {1.0, 2.0}) {
+    const Content content = Make(fill);
+    ASSERT_TRUE(
+        WriteState(path, MakeState(), content.parameters, content.moments, OldState::kKeep));
+  }
+  directory.Write("state", "damaged");
+  const Content third = Make(3);
+  ASSERT_TRUE(WriteState(path, MakeState(), third.parameters, third.moments, OldState::kDrop));
+  Content last = Make(0);
+  Content previous = Make(0);
+  ASSERT_TRUE(ReadState(path, last.parameters, last.moments));
+  ASSERT_TRUE(ReadState(PreviousStatePath(path), previous.parameters, previous.moments));
+  EXPECT_TRUE(Same(last, Make(3)));
+  EXPECT_TRUE(Same(previous, Make(1)));
+}
+
+TEST(TrainingState, UnfinishedOnesAreRemovedAndCopiesStay) {
+  using std::filesystem::perms;
+  const TempDirectory directory;
+  const std::string path = directory.Path("training.state");
+  const Content content = Make(1);
+  ASSERT_TRUE(WriteState(path, MakeState(), content.parameters, content.moments, OldState::kKeep));
+  const std::string bytes = Bytes(path);
+  for (const char* name : {"training.state.aB3xYz", "stage-2.state.abcdef",
+                           "training.state.previous.linked", "training.state.previous.Abc123"}) {
+    directory.Write(name, bytes.substr(0, bytes.size() / 2));
+  }
+  directory.Write("training.state.wHoLe1", bytes);
+  std::filesystem::permissions(directory.Path("training.state.wHoLe1"),
+                               perms::owner_read | perms::owner_write);
+  const std::vector<std::string> kept = {"training.state", "training.state.backup",
+                                         "training.state.previous", "notes.txt.aB3xYz"};
+  for (const std::string& name : kept) directory.Write(name, bytes);
+  ASSERT_TRUE(RemoveUnfinishedStates(directory.path()));
+  for (const std::string& name : kept) {
+    EXPECT_TRUE(std::filesystem::exists(directory.Path(name))) << name;
+  }
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+    files += entry.exists() ? 1 : 0;
+  }
+  EXPECT_EQ(files, kept.size());
+}
+
 TEST(TrainingState, RefusesEveryTruncation) {
   const TempDirectory directory;
   const std::string path = directory.Path("state");
   const Content content = Make(1);
-  ASSERT_TRUE(WriteState(path, MakeState(), content.parameters, content.moments));
+  ASSERT_TRUE(WriteState(path, MakeState(), content.parameters, content.moments, OldState::kKeep));
   const std::string bytes = Bytes(path);
   Content read = Make(5);
   for (size_t size = 0; size < bytes.size(); size += size < 64 ? 1 : 7) {
@@ -101,9 +149,13 @@ TEST(TrainingState, RefusesEveryTruncation) {
     const Result<StateFile> state = ReadState(directory.Path("cut"), read.parameters, read.moments);
     ASSERT_FALSE(state) << size;
     EXPECT_NE(state.error().message.find(directory.Path("cut")), std::string::npos);
-    EXPECT_NE(state.error().message.find("--resume-previous"), std::string::npos);
+    EXPECT_NE(state.error().message.find("stage-N.state"), std::string::npos);
   }
   EXPECT_TRUE(Same(read, Make(5)));
+  const Result<StateFile> other_way =
+      ReadState(directory.Path("cut"), read.parameters, read.moments, "Go that way.");
+  ASSERT_FALSE(other_way);
+  EXPECT_TRUE(other_way.error().message.ends_with("Go that way.")) << other_way.error().message;
   directory.Write("cut", bytes + "x");
   EXPECT_FALSE(ReadState(directory.Path("cut"), read.parameters, read.moments));
 }
@@ -112,7 +164,7 @@ TEST(TrainingState, RefusesEveryFlippedBit) {
   const TempDirectory directory;
   const std::string path = directory.Path("state");
   const Content content = Make(1);
-  ASSERT_TRUE(WriteState(path, MakeState(), content.parameters, content.moments));
+  ASSERT_TRUE(WriteState(path, MakeState(), content.parameters, content.moments, OldState::kKeep));
   const std::string bytes = Bytes(path);
   Content read = Make(5);
   for (size_t bit = 0; bit < bytes.size() * 8; bit += 13) {
@@ -128,7 +180,7 @@ TEST(TrainingState, RefusesAnotherModelAndAnotherRun) {
   const TempDirectory directory;
   const std::string path = directory.Path("state");
   const Content content = Make(1);
-  ASSERT_TRUE(WriteState(path, MakeState(), content.parameters, content.moments));
+  ASSERT_TRUE(WriteState(path, MakeState(), content.parameters, content.moments, OldState::kKeep));
   Content wider = Make(2);
   wider.parameters[1].value = torch::zeros({6});
   const Result<StateFile> state = ReadState(path, wider.parameters, wider.moments);

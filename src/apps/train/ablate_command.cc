@@ -70,8 +70,14 @@ Result<ModelFolder> MakeRowFolder(const AblateFlags& flags, const Laboratory& la
   return OpenModelFolder(JoinPath(dir, kModelConfigFile), dir);
 }
 
-Status Begin(const AblateFlags& flags, const AblationRow& row, Trainer* trainer) {
-  if (FileExists(trainer->StatePath())) return trainer->Resume(trainer->StatePath(), false);
+Status Begin(const AblateFlags& flags, const AblationRow& row, const std::string& dir,
+             Trainer* trainer) {
+  if (FileExists(trainer->StatePath())) {
+    const std::string way_out = fmt::format("Remove {} to train the row anew.", dir);
+    TRY_STATUS(trainer->Resume(trainer->StatePath(), false, way_out));
+    NoteDamagedLog(*trainer, dir);
+    return {};
+  }
   if (row.trunk_state.empty()) return {};
   const std::string state = JoinPath(flags.trunk, row.trunk_state);
   if (row.config_changes.empty()) return trainer->Branch(state);
@@ -123,7 +129,7 @@ Result<TrainedRow> TrainRow(const AblateFlags& flags, Laboratory& laboratory,
   std::unique_ptr<Model> model = TRY(Model::Create(folder.config, folder.engram_token_map, seed));
   trained.trainer = std::make_unique<Trainer>(training, std::move(identity), std::move(model),
                                               *laboratory.rows, dir);
-  TRY_STATUS(Begin(flags, row, trained.trainer.get()));
+  TRY_STATUS(Begin(flags, row, dir, trained.trainer.get()));
   Progress progress;
   RunCallbacks callbacks;
   callbacks.on_step = [&progress](const StepReport& report) { progress.Show(report); };
@@ -170,26 +176,55 @@ Result<AblationResult> EvaluateRow(const Laboratory& laboratory, const AblationR
   return result;
 }
 
-bool IsKnown(const Laboratory& laboratory, const AblationRow& row, uint64_t seed,
-             const AblationVariant& variant) {
+const AblationResult* FindKnown(const Laboratory& laboratory, const AblationRow& row, uint64_t seed,
+                                const AblationVariant& variant) {
   const auto& known = laboratory.known;
-  return std::any_of(known.begin(), known.end(), [&](const AblationResult& result) {
+  const auto found = std::find_if(known.begin(), known.end(), [&](const AblationResult& result) {
     return result.row == row.name && result.seed == seed && result.variant == variant.name;
   });
+  return found == known.end() ? nullptr : &*found;
+}
+
+bool IsAsked(const AblateFlags& flags, const AblationRow& row, uint64_t seed) {
+  return (flags.row.empty() || row.name == flags.row) && (!flags.seed || *flags.seed == seed);
+}
+
+// Results that are there already are what is asked for now. Before anything is trained, which takes
+// hours.
+Status CheckKnown(const AblateFlags& flags, const Laboratory& laboratory) {
+  for (const AblationRow& row : laboratory.plan.rows) {
+    for (const uint64_t seed : row.seeds) {
+      if (!IsAsked(flags, row, seed)) continue;
+      for (const AblationVariant& variant : row.variants) {
+        const AblationResult* known = FindKnown(laboratory, row, seed, variant);
+        if (known == nullptr) continue;
+        const AblationRequest asked{
+            row.lengths, laboratory.plan.cases, flags.steps,
+            SetupDigest(laboratory.plan, row, variant, laboratory.trunk_config)};
+        TRY_STATUS(CheckRequest(*known, asked, flags.results));
+        PrintNote(
+            fmt::format("{}: {}, read as {}, seed {}: its result is in line {} of {} already.",
+                        row.table, row.name, variant.name, seed, known->line, flags.results));
+      }
+    }
+  }
+  return {};
 }
 
 Status RunRow(const AblateFlags& flags, Laboratory& laboratory, const AblationRow& row) {
   for (const uint64_t seed : row.seeds) {
-    if (flags.seed && *flags.seed != seed) continue;
+    if (!IsAsked(flags, row, seed)) continue;
     std::optional<TrainedRow> trained;
     for (const AblationVariant& variant : row.variants) {
-      if (IsKnown(laboratory, row, seed, variant)) continue;
+      if (FindKnown(laboratory, row, seed, variant) != nullptr) continue;
       if (!trained) {
         PrintNote(fmt::format("{}: {}, seed {}", row.table, row.name, seed));
         trained = TRY(TrainRow(flags, laboratory, row, seed));
       }
-      const std::string line =
-          ResultLine(TRY(EvaluateRow(laboratory, row, seed, variant, *trained)));
+      AblationResult result = TRY(EvaluateRow(laboratory, row, seed, variant, *trained));
+      result.steps = flags.steps;
+      result.setup = SetupDigest(laboratory.plan, row, variant, laboratory.trunk_config);
+      const std::string line = ResultLine(result);
       std::cout << line << std::flush;
       if (flags.results.empty()) continue;
       // Several processes may append: a line is one write.
@@ -244,11 +279,8 @@ Status Ablate(const AblateFlags& flags) {
     return Fail(fmt::format("{} has no row \"{}\"; it has {}.", flags.plan, flags.row, names));
   }
   Laboratory laboratory = TRY(OpenLaboratory(flags, std::move(plan)));
-  for (const AblationRow& row : laboratory.plan.rows) {
-    if (flags.row.empty() || row.name == flags.row) {
-      TRY_STATUS(RunRow(flags, laboratory, row));
-    }
-  }
+  TRY_STATUS(CheckKnown(flags, laboratory));
+  for (const AblationRow& row : laboratory.plan.rows) TRY_STATUS(RunRow(flags, laboratory, row));
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -226,6 +227,13 @@ void AddAblate(CLI::App& app, AblateFlags* flags) {
   AddLengths(*command, &flags->lengths, "Tokens of the prompts, instead of the plan's");
 }
 
+int UsageError(const std::string& message, const std::string& command) {
+  const std::string help = command.empty() ? "--help" : command + " --help";
+  std::cerr << "minke-train: error: " << message << " (minke-train " << help
+            << " shows what there is)\n";
+  return kExitUsage;
+}
+
 int RunCommandLine(int argc, const char* const* argv) {
   CLI::App app(kDescription, "minke-train");
   app.set_version_flag("--version", MINKE_VERSION);
@@ -250,7 +258,10 @@ int RunCommandLine(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitSuccess : kExitUsage;
+    // Help and version are not errors; CLI11 reports them in the same way.
+    if (error.get_exit_code() == 0) return app.exit(error);
+    const std::vector<CLI::App*> used = app.get_subcommands();
+    return UsageError(error.what(), used.empty() ? "" : used.front()->get_name());
   }
   try {
     if (app.got_subcommand("corpus")) return RunCorpus(corpus);
@@ -262,8 +273,7 @@ int RunCommandLine(int argc, const char* const* argv) {
     if (app.got_subcommand("compare")) return RunCompare(compare);
     if (app.got_subcommand("ablate")) {
       if (ablate.tables || !ablate.plan.empty()) return RunAblate(ablate);
-      std::cerr << "minke-train: error: ablate needs --plan FILE, or --tables --results FILE.\n";
-      return kExitUsage;
+      return UsageError("ablate needs --plan FILE, or --tables --results FILE", "ablate");
     }
   } catch (const std::exception& error) {
     return PrintError(Error{ErrorCode::kInvalidInput, error.what()});

@@ -7,6 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "apps/train/commands.h"
+#include "core/file.h"
+
 namespace minke::train {
 namespace {
 
@@ -80,6 +83,14 @@ void Progress::Show(const StepReport& report) {
 void Progress::Finish() {
   if (stage_.empty() || (!terminal_ && shown_step_ == step_)) return;
   std::cerr << (terminal_ ? "\r\x1b[K" : "") << Line() << '\n';
+}
+
+void NoteDamagedLog(const Trainer& trainer, const std::string& folder) {
+  if (trainer.damaged_log_line() == 0) return;
+  PrintNote(
+      fmt::format("Line {} of {} was damaged, so the log was cut off before it; the run goes on "
+                  "from its state all the same.",
+                  trainer.damaged_log_line(), JoinPath(folder, kLogFileName)));
 }
 
 }  // namespace minke::train

@@ -43,6 +43,9 @@ class Progress {
   Mean index_top1_;
 };
 
+// A note on stderr where the trainer has cut the log of the run in `folder` off.
+void NoteDamagedLog(const Trainer& trainer, const std::string& folder);
+
 // "1:05:09".
 std::string Duration(double seconds);
 

@@ -26,15 +26,13 @@
 #include "train/digest.h"
 #include "train/generated_rows.h"
 #include "train/model_folder.h"
+#include "train/run_folder.h"
 #include "train/stage_config.h"
 #include "train/trainer.h"
 
 namespace minke::train {
 namespace {
 
-constexpr const char* kTrainingConfigFile = "training.json";
-constexpr const char* kRunFile = "run.json";
-constexpr const char* kLockFile = "lock";
 constexpr uint64_t kRunFileBytesMax = uint64_t{64} << 10;
 
 std::atomic<bool> stop_requested{false};
@@ -62,38 +60,39 @@ Status CopyFile(const std::string& from, const std::string& to) {
   return WriteText(to, TRY(ReadFile(from, kTokenizerFileBytesMax)));
 }
 
-bool HasRun(const std::string& run) {
-  return FileExists(JoinPath(run, kRunFile));
-}
-
 // Everything that the run is made of goes into its folder, so that it can be continued and exported
-// without the files that it began with.
+// without the files that it began with. REQUIRES: the folder is locked.
 Status PrepareFolder(const RunFlags& flags, const std::string& config_path) {
-  if (HasRun(flags.run)) {
-    return Fail(
-        fmt::format("{} holds a run already. --resume continues it; to start another one, "
-                    "name a new folder.",
-                    flags.run));
-  }
-  if (flags.model.empty() || flags.corpus.empty()) {
-    return Fail(
-        "A new run needs --model DIR (config.json and the tokenizer) and --corpus DIR; "
-        "--resume continues the run in its folder.");
-  }
-  TRY_STATUS(MakeFolder(flags.run));
   for (const char* name : {kModelConfigFile, kTokenizerFile, kTokenizerConfigFile}) {
     TRY_STATUS(CopyFile(JoinPath(flags.model, name), JoinPath(flags.run, name)));
   }
   return CopyFile(config_path, JoinPath(flags.run, kTrainingConfigFile));
 }
 
-// The lock is held as long as the file is open; it goes with the process, however that ends.
-Result<StorageFile> LockFolder(const std::string& run) {
-  const std::unique_ptr<StorageSystem> storage = MakePosixStorage();
-  StorageFile file = TRY(storage->OpenFile(JoinPath(run, kLockFile), OpenMode::kOpenOrCreate));
-  if (TRY(storage->Lock(file))) return file;
-  return Fail(
-      fmt::format("Another minke-train works in {}; wait for it or name another folder.", run));
+// What can be refused before anything is written. Makes the folder of a new run.
+Status CheckFolder(const RunFlags& flags, bool resume) {
+  if (resume && HasRun(flags.run)) return {};
+  if (resume) {
+    return Fail(ErrorCode::kNotFound, fmt::format("{} holds no run to continue: there is no {}.",
+                                                  flags.run, JoinPath(flags.run, kRunFile)));
+  }
+  if (flags.model.empty() || flags.corpus.empty()) {
+    return Fail(
+        "A new run needs --model DIR (config.json and the tokenizer) and --corpus DIR; "
+        "--resume continues the run in its folder.");
+  }
+  TRY_STATUS(CheckNewRunFolder(flags.run));
+  return MakeFolder(flags.run);
+}
+
+// Locked, and free of what a killed process was writing.
+Result<StorageFile> TakeFolder(const RunFlags& flags, bool resume) {
+  TRY_STATUS(CheckFolder(flags, resume));
+  StorageFile lock = TRY(LockRunFolder(flags.run));
+  // Another process may have begun a run since the folder was looked at.
+  if (!resume) TRY_STATUS(CheckNewRunFolder(flags.run));
+  TRY_STATUS(RemoveUnfinishedStates(flags.run));
+  return lock;
 }
 
 Status WriteOrigin(const std::string& run, const RunOrigin& origin) {
@@ -104,10 +103,6 @@ Status WriteOrigin(const std::string& run, const RunOrigin& origin) {
 
 Result<RunOrigin> ReadOrigin(const std::string& run) {
   const std::string path = JoinPath(run, kRunFile);
-  if (!FileExists(path)) {
-    return Fail(ErrorCode::kNotFound,
-                fmt::format("{} holds no run to continue: there is no {}.", run, path));
-  }
   const std::string text = TRY(ReadFile(path, kRunFileBytesMax));
   const Json json = TRY(ParseJson(text, path));
   RunOrigin origin;
@@ -148,10 +143,18 @@ Status Begin(const RunFlags& flags, bool resume, Trainer* trainer) {
   if (flags.resume_previous) {
     return trainer->Resume(PreviousStatePath(trainer->StatePath()), flags.accept_changes);
   }
+  const std::string previous = PreviousStatePath(trainer->StatePath());
+  const bool has_previous = resume && FileExists(previous);
   if (resume && FileExists(trainer->StatePath())) {
-    return trainer->Resume(trainer->StatePath(), flags.accept_changes);
+    const std::string way_out =
+        has_previous ? fmt::format(
+                           "The one before it is {}; --resume-previous continues from "
+                           "there.",
+                           previous)
+                     : "There is no state before it; start the run again in a new folder.";
+    return trainer->Resume(trainer->StatePath(), flags.accept_changes, way_out);
   }
-  if (resume && FileExists(PreviousStatePath(trainer->StatePath()))) {
+  if (has_previous) {
     return Fail(
         fmt::format("There is no {}, but a state before it; --resume-previous continues "
                     "from there.",
@@ -202,10 +205,10 @@ Result<RunOutcome> Run(const RunFlags& flags) {
   if (config_path.empty()) {
     config_path = resume ? in_run : JoinPath(flags.model, kTrainingConfigFile);
   }
+  const StorageFile lock = TRY(TakeFolder(flags, resume));
   if (!resume) TRY_STATUS(PrepareFolder(flags, config_path));
   TrainingConfig config = TRY(LoadTrainingConfig(config_path));
   const RunOrigin origin = TRY(MakeOrigin(flags, config, resume));
-  const StorageFile lock = TRY(LockFolder(flags.run));
   ModelFolder folder = TRY(OpenModelFolder(JoinPath(flags.run, kModelConfigFile), flags.run));
   const std::unique_ptr<GeneratedRows> rows =
       TRY(GeneratedRows::Open(origin.corpus, std::move(folder.tokenizer)));
@@ -219,6 +222,7 @@ Result<RunOutcome> Run(const RunFlags& flags) {
       TRY(Model::Create(folder.config, folder.engram_token_map, origin.seed));
   Trainer trainer(std::move(config), std::move(identity), std::move(model), *rows, flags.run);
   TRY_STATUS(Begin(flags, resume, &trainer));
+  NoteDamagedLog(trainer, flags.run);
   TRY_STATUS(WriteOrigin(flags.run, origin));
   // Changes that were accepted are from now on the run's own.
   if (resume && config_path != in_run) TRY_STATUS(CopyFile(config_path, in_run));

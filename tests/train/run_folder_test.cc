@@ -1,0 +1,70 @@
+// A new run's folder: nothing of somebody else's is written over, and one process works in it.
+#include "train/run_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/file.h"
+#include "tests/support/temp_directory.h"
+
+namespace minke::train {
+namespace {
+
+using testing::TempDirectory;
+
+std::string ErrorOf(const Status& status) {
+  return status ? "" : status.error().message;
+}
+
+TEST(RunFolder, MayBeNewOrEmptyOrHaveOtherFiles) {
+  const TempDirectory directory;
+  EXPECT_EQ(ErrorOf(CheckNewRunFolder(directory.Path("none"))), "");
+  EXPECT_EQ(ErrorOf(CheckNewRunFolder(directory.path())), "");
+  directory.Write("output.txt", "what a shell has put there");
+  EXPECT_EQ(ErrorOf(CheckNewRunFolder(directory.path())), "");
+  EXPECT_FALSE(FileExists(directory.Path(kRunLockFile)));  // checking leaves nothing
+}
+
+TEST(RunFolder, OfAModelOrARunIsRefused) {
+  for (const char* weights :
+       {"model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json"}) {
+    const TempDirectory directory;
+    directory.Write(weights, "x");
+    // Also where an earlier program has locked it.
+    for (int i = 0; i < 2; ++i) {
+      const std::string error = ErrorOf(CheckNewRunFolder(directory.path()));
+      EXPECT_NE(error.find("holds a model already"), std::string::npos) << error;
+      EXPECT_NE(error.find(weights), std::string::npos) << error;
+      EXPECT_NE(error.find("new folder"), std::string::npos) << error;
+      directory.Write(kRunLockFile, "");
+    }
+  }
+  const TempDirectory directory;
+  directory.Write(kRunFile, "{}");
+  EXPECT_NE(ErrorOf(CheckNewRunFolder(directory.path())).find("--resume"), std::string::npos);
+}
+
+TEST(RunFolder, OthersFilesAreNotReplacedButThoseOfAFailedStartAre) {
+  const TempDirectory directory;
+  directory.Write("config.json", "{}");
+  const std::string error = ErrorOf(CheckNewRunFolder(directory.path()));
+  EXPECT_NE(error.find("config.json"), std::string::npos) << error;
+  directory.Write(kRunLockFile, "");
+  EXPECT_EQ(ErrorOf(CheckNewRunFolder(directory.path())), "");
+}
+
+TEST(RunFolder, OneAtATimeHasTheLock) {
+  const TempDirectory directory;
+  {
+    const Result<StorageFile> lock = LockRunFolder(directory.path());
+    ASSERT_TRUE(lock) << lock.error().message;
+    const Result<StorageFile> second = LockRunFolder(directory.path());
+    ASSERT_FALSE(second);
+    EXPECT_NE(second.error().message.find(directory.path()), std::string::npos);
+  }
+  EXPECT_TRUE(LockRunFolder(directory.path()));
+}
+
+}  // namespace
+}  // namespace minke::train
