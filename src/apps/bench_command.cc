@@ -33,12 +33,7 @@ Status BenchMachine(const BenchMachineFlags& flags) {
     options.progress = [&bar](int64_t done, int64_t total) { bar.Show("measuring", done, total); };
     report = TRY(MeasureMachine(options));
   }
-  if (flags.json) {
-    std::cout << DumpJson(report.ToJson(), JsonStyle::kPretty) << '\n';
-  } else {
-    std::cout << report.ToText();
-  }
-  NoteForeignCpu(report.foreign_cpu_share);
+  PrintBenchReport(report.ToJson(), report.ToText(), flags.json, report.foreign_cpu_share);
   return {};
 }
 
@@ -71,19 +66,16 @@ Status BenchKernels(const BenchKernelsFlags& flags) {
     const bool reference = flags.kernels == "reference";
     report = TRY(MeasureKernels(reference ? ReferenceKernels() : FastKernels(), options));
   }
-  if (flags.json) {
-    std::cout << DumpJson(report.ToJson(), JsonStyle::kPretty) << '\n';
-  } else {
-    std::cout << report.ToText();
-  }
-  NoteForeignCpu(report.foreign_cpu_share);
+  PrintBenchReport(report.ToJson(), report.ToText(), flags.json, report.foreign_cpu_share);
   return {};
 }
 
 }  // namespace
 
-void NoteForeignCpu(double share) {
-  const std::string warning = ForeignCpuWarning(share);
+void PrintBenchReport(const Json& report, const std::string& text, bool json,
+                      double foreign_cpu_share) {
+  std::cout << (json ? DumpJson(report, JsonStyle::kPretty) + '\n' : text);
+  const std::string warning = ForeignCpuWarning(foreign_cpu_share);
   if (!warning.empty()) PrintNote(warning);
 }
 

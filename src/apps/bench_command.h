@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "core/json.h"
 
 namespace minke {
 
@@ -85,8 +86,10 @@ int RunBenchSynth(const BenchSynthFlags& flags);
 int RunBenchDecode(const BenchDecodeFlags& flags);
 int RunBenchContext(const BenchContextFlags& flags);
 int RunBenchPrefill(const BenchPrefillFlags& flags);
-// On stderr, where others took more than kForeignCpuShareMax of the processors.
-void NoteForeignCpu(double share);
+// The report on stdout, as JSON or as text; a note on stderr where others took more than
+// kForeignCpuShareMax of the processors.
+void PrintBenchReport(const Json& report, const std::string& text, bool json,
+                      double foreign_cpu_share);
 // Runs the command of minke bench that the command line named.
 int RunBench(const CLI::App& bench, const BenchFlags& flags);
 // Adds the command with its own commands. `flags` outlives the app.

@@ -1,5 +1,4 @@
 // minke bench decode, prefill and context: the engine's model against the machine's ceilings.
-#include <iostream>
 #include <string>
 #include <utility>
 
@@ -40,12 +39,6 @@ Result<DecodeBenchReport> MeasureContexts(const ModelFlags& flags, DecodeBenchOp
   return MeasureDecode(*model.loaded.model, options, pool);
 }
 
-template <typename Report>
-void PrintReport(const Report& report, const std::string& text, bool json) {
-  std::cout << (json ? DumpJson(report.ToJson(), JsonStyle::kPretty) + '\n' : text);
-  NoteForeignCpu(report.foreign_cpu_share);
-}
-
 Status BenchDecode(const BenchDecodeFlags& flags) {
   DecodeBenchOptions options;
   options.contexts = {flags.context};
@@ -53,7 +46,7 @@ Status BenchDecode(const BenchDecodeFlags& flags) {
   options.sequences = flags.sequences;
   options.seed = flags.seed;
   const DecodeBenchReport report = TRY(MeasureContexts(flags.model, std::move(options)));
-  PrintReport(report, report.ToText(), flags.json);
+  PrintBenchReport(report.ToJson(), report.ToText(), flags.json, report.foreign_cpu_share);
   return {};
 }
 
@@ -63,7 +56,7 @@ Status BenchContext(const BenchContextFlags& flags) {
   options.tokens = flags.tokens;
   options.seed = flags.seed;
   const DecodeBenchReport report = TRY(MeasureContexts(flags.model, std::move(options)));
-  PrintReport(report, report.ToContextText(), flags.json);
+  PrintBenchReport(report.ToJson(), report.ToContextText(), flags.json, report.foreign_cpu_share);
   return {};
 }
 
@@ -85,7 +78,7 @@ Status BenchPrefill(const BenchPrefillFlags& flags) {
     options.progress = Progress(bar);
     report = TRY(MeasurePrefill(*model.loaded.model, options, pool));
   }
-  PrintReport(report, report.ToText(), flags.json);
+  PrintBenchReport(report.ToJson(), report.ToText(), flags.json, report.foreign_cpu_share);
   return {};
 }
 
