@@ -28,6 +28,14 @@ bool MeansSomething(std::string_view control) {
              kGroundingTokens.end();
 }
 
+// Whether `text` ends in bytes with which the format's token begins.
+bool EndsInMarkBeginning(std::string_view text) {
+  for (size_t bytes = 1; bytes < kDsmlToken.size(); ++bytes) {
+    if (text.ends_with(kDsmlToken.substr(0, bytes))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 struct AnswerParser::Machine {
@@ -87,7 +95,11 @@ struct AnswerParser::Machine {
     const Match think = MatchLiteral(rest, kThinkEndToken);
     if (think == Match::kYes) {
       at += kThinkEndToken.size();
-      if (state == State::kReasoning) EndReasoning(State::kContent);
+      if (state == State::kReasoning) {
+        EndReasoning(State::kContent);
+      } else if (options.tools && newlines == 0 && EndsInMarkBeginning(last_text)) {
+        Show(" ");  // what stood around it must not become the format's token
+      }
       return true;
     }
     const Match markup = options.tools ? MatchMarkupStart(rest, tools) : Match::kNo;
@@ -120,12 +132,15 @@ struct AnswerParser::Machine {
     ShowNewlines();
     leading = false;
     Show(text);
+    last_text.append(text.substr(text.size() - std::min(text.size(), kDsmlToken.size())));
+    last_text.erase(0, last_text.size() - std::min(last_text.size(), kDsmlToken.size()));
     return true;
   }
 
   void ShowNewlines() {
     if (newlines == 0) return;
     if (!leading) Show(std::string(newlines, '\n'));
+    last_text.clear();
     newlines = 0;
   }
 
@@ -187,6 +202,7 @@ struct AnswerParser::Machine {
     FlushCharacters(AnswerPiece::Kind::kReasoning);
     newlines = 0;
     leading = true;
+    last_text.clear();
     state = next;
   }
 
@@ -425,6 +441,7 @@ struct AnswerParser::Machine {
   std::string buffer;  // what has been pushed and not decided
   size_t at = 0;       // of it, what has been
 
+  std::string last_text;       // the last bytes of running text, as many as the format's token has
   size_t newlines = 0;         // that wait for what follows them
   bool leading = true;         // nothing of this text has been shown
   bool cut_reasoning = false;  // the block began inside the reasoning

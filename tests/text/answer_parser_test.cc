@@ -229,6 +229,11 @@ TEST(AnswerParser, NewlinesAtTheBordersAreNoText) {
 TEST(AnswerParser, StrayEndsOfThinkingAreNoText) {
   EXPECT_EQ(ReadAnswer("a</think>b</think>c", ToolOptions()).content, "bc");
   EXPECT_EQ(ReadAnswer("a</think>b", ChatOptionsOf(false)).content, "ab");
+  // Nor do the texts around it become the format's token.
+  EXPECT_EQ(ReadAnswer("r</think>a<｜</think>DSML｜b", ToolOptions()).content, "a<｜ DSML｜b");
+  EXPECT_EQ(ReadAnswer("r</think><｜DSM</think>L｜ b", ToolOptions()).content, "<｜DSM L｜ b");
+  EXPECT_EQ(ReadAnswer("r</think>a｜</think>\n</think>DSML｜b", ToolOptions()).content,
+            "a｜ \nDSML｜b");
 }
 
 TEST(AnswerParser, ControlTokensLeaveNothingButTheMarksOfTheFormat) {
