@@ -25,20 +25,89 @@ using D = hn::FixedTag<float, reference::kLanes>;
 using V = hn::Vec<D>;
 
 constexpr int64_t kLanes = reference::kLanes;
-constexpr int64_t kOutputBlock = 8;   // outputs decoded together
-constexpr int64_t kRowBlock = 64;     // rows that share one decoded tile
-constexpr int64_t kUnitOutputs = 32;  // outputs for which a block of rows stays in the cache
-constexpr int64_t kInputBlock = 512;  // inputs of a tile: 16 KiB of floats, half a level-1 cache
+constexpr int64_t kTogether = 3;       // rows summed together: with four outputs, twelve chains
+constexpr int64_t kOutputBlock = 8;    // outputs decoded together
+constexpr int64_t kRowBlock = 48;      // rows that share one decoded tile, a multiple of kTogether
+constexpr int64_t kUnitOutputs = 128;  // outputs for which a block of rows stays in the cache
+constexpr int64_t kInputBlock = 512;   // inputs of a tile: 16 KiB of floats, half a level-1 cache
+constexpr int64_t kLineFloats = 16;
+constexpr int64_t kUnitsPerThread = 6;  // at least, if there are outputs enough
 
 // Partial sums of the rows and outputs of a tile: [kRowBlock][kOutputBlock][kLanes].
 constexpr int64_t kRowSums = kOutputBlock * kLanes;
 constexpr int64_t kTileSums = kRowBlock * kRowSums;
 
-// sums[r][n] += products of `steps` vectors of x row r and w row n.
-template <int kRows, int kOutputs>
-HWY_INLINE void AccumulateTile(const float* HWY_RESTRICT x, int64_t x_stride,
-                               const float* HWY_RESTRICT w, int64_t w_stride, int64_t steps,
-                               float* HWY_RESTRICT sums) {
+// Floats as vectors along the inputs: vector s of line i. Where strides are constants, all lines
+// need one pointer.
+struct Lines {
+  const float* data;
+  int64_t stride;
+
+  HWY_INLINE const float* At(int64_t line, int64_t vector) const {
+    return data + line * stride + vector * kLanes;
+  }
+  HWY_INLINE Lines From(int64_t line) const { return {At(line, 0), stride}; }
+};
+template <int64_t kCount>
+struct PackedLines {  // [vectors][kCount][kLanes]
+  const float* data;
+
+  HWY_INLINE const float* At(int64_t line, int64_t vector) const {
+    return data + (vector * kCount + line) * kLanes;
+  }
+  HWY_INLINE PackedLines From(int64_t line) const { return {At(line, 0)}; }
+};
+
+// Rows of x in the order in which a product reads them: block of inputs by block, in a block
+// kTogether rows by kTogether rows, of those vector beside vector. What is missing in the last rows
+// and vectors is zero, which changes no sum.
+class PackedRows {
+ public:
+  PackedRows(View<const float> x, ThreadPool& pool)
+      : groups_((x.rows + kTogether - 1) / kTogether),
+        vectors_((x.cols + kLanes - 1) / kLanes),
+        memory_(AllocateAligned(static_cast<size_t>(groups_ * vectors_ * kTogether * kLanes) *
+                                sizeof(float))) {
+    pool.ParallelFor(groups_, pool.GrainFor(x.cols * kTogether),
+                     [&](int64_t begin, int64_t end, int) {
+                       for (int64_t group = begin; group < end; ++group) Pack(x, group);
+                     });
+  }
+
+  // Inputs [begin, begin + kInputBlock) of a group. REQUIRES: begin is a multiple of kInputBlock.
+  PackedLines<kTogether> Group(int64_t group, int64_t begin) const {
+    const int64_t vectors = std::min(kInputBlock / kLanes, vectors_ - begin / kLanes);
+    return {data() + (begin / kLanes * groups_ + group * vectors) * kTogether * kLanes};
+  }
+
+ private:
+  float* data() const { return reinterpret_cast<float*>(memory_.get()); }
+
+  void Pack(View<const float> x, int64_t group) {
+    for (int64_t begin = 0; begin < x.cols; begin += kInputBlock) {
+      float* to = data() + (Group(group, begin).data - data());
+      for (int64_t i = begin; i < std::min(begin + kInputBlock, x.cols); i += kLanes) {
+        for (int64_t r = group * kTogether; r < (group + 1) * kTogether; ++r, to += kLanes) {
+          if (r < x.rows && i + kLanes <= x.cols) {
+            hn::StoreU(hn::LoadU(D(), x.Row(r) + i), D(), to);
+            continue;
+          }
+          hn::StoreU(hn::Zero(D()), D(), to);
+          if (r < x.rows) std::copy_n(x.Row(r) + i, x.cols - i, to);
+        }
+      }
+    }
+  }
+
+  int64_t groups_;
+  int64_t vectors_;
+  AlignedBytes memory_;
+};
+
+// sums[r][n] += products of `vectors` vectors of line r of x and line n of w. kFetch: the vectors
+// that follow as many vectors later are fetched.
+template <int kRows, int kOutputs, bool kFetch, typename X, typename W>
+HWY_INLINE void AccumulateTile(X x, W w, int64_t vectors, float* HWY_RESTRICT sums) {
   const D d;
   V sum[kRows][kOutputs];
 #pragma GCC unroll 8
@@ -46,13 +115,18 @@ HWY_INLINE void AccumulateTile(const float* HWY_RESTRICT x, int64_t x_stride,
 #pragma GCC unroll 8
     for (int n = 0; n < kOutputs; ++n) sum[r][n] = hn::LoadU(d, sums + r * kRowSums + n * kLanes);
   }
-  for (int64_t i = 0; i < steps * kLanes; i += kLanes) {
+  for (int64_t i = 0; i < vectors; ++i) {
     V input[kRows];
+    if constexpr (kFetch) {
+      const float* ahead = x.At(0, i + vectors);
+      __builtin_prefetch(ahead);
+      __builtin_prefetch(ahead + kLineFloats);
+    }
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) input[r] = hn::LoadU(d, x + r * x_stride + i);
+    for (int r = 0; r < kRows; ++r) input[r] = hn::LoadU(d, x.At(r, i));
 #pragma GCC unroll 8
     for (int n = 0; n < kOutputs; ++n) {
-      const V weight = hn::LoadU(d, w + n * w_stride + i);
+      const V weight = hn::LoadU(d, w.At(n, i));
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) sum[r][n] = hn::MulAdd(input[r], weight, sum[r][n]);
     }
@@ -64,38 +138,34 @@ HWY_INLINE void AccumulateTile(const float* HWY_RESTRICT x, int64_t x_stride,
   }
 }
 
-// A tile of weights as floats and where its rows begin.
+// A tile of weights as floats.
+template <typename W>
 struct Tile {
-  const float* data;
-  int64_t stride;
+  W lines;
   int64_t outputs;
   int64_t count;  // inputs
 };
 
-template <int kRows>
-HWY_INLINE void AccumulateRows(const float* x, int64_t x_stride, const Tile& tile, float* sums) {
-  const int64_t steps = tile.count / kLanes;
+template <int kRows, typename X, typename W>
+HWY_INLINE void AccumulateRows(X x, const Tile<W>& tile, float* sums) {
+  const int64_t vectors = tile.count / kLanes;
   int64_t n = 0;
-  if constexpr (kRows == 1) {
-    for (; n + 8 <= tile.outputs; n += 8) {
-      AccumulateTile<1, 8>(x, x_stride, tile.data + n * tile.stride, tile.stride, steps,
-                           sums + n * kLanes);
-    }
+  if (tile.outputs >= 4) {
+    AccumulateTile<kRows, 4, true>(x, tile.lines, vectors, sums);
+    n = 4;
   }
   for (; n + 4 <= tile.outputs; n += 4) {
-    AccumulateTile<kRows, 4>(x, x_stride, tile.data + n * tile.stride, tile.stride, steps,
-                             sums + n * kLanes);
+    AccumulateTile<kRows, 4, false>(x, tile.lines.From(n), vectors, sums + n * kLanes);
   }
   for (; n < tile.outputs; ++n) {
-    AccumulateTile<kRows, 1>(x, x_stride, tile.data + n * tile.stride, tile.stride, steps,
-                             sums + n * kLanes);
+    AccumulateTile<kRows, 1, false>(x, tile.lines.From(n), vectors, sums + n * kLanes);
   }
   // Inputs behind the last whole vector go to the first lanes, as in the canonical sum.
-  for (int64_t i = steps * kLanes; i < tile.count; ++i) {
+  for (int64_t i = 0; i < tile.count % kLanes; ++i) {
     for (int r = 0; r < kRows; ++r) {
       for (n = 0; n < tile.outputs; ++n) {
-        float& lane = sums[r * kRowSums + n * kLanes + i - steps * kLanes];
-        lane = std::fma(x[r * x_stride + i], tile.data[n * tile.stride + i], lane);
+        float& lane = sums[r * kRowSums + n * kLanes + i];
+        lane = std::fma(x.At(r, vectors)[i], tile.lines.At(n, vectors)[i], lane);
       }
     }
   }
@@ -117,30 +187,11 @@ HWY_INLINE void ReduceFour(const float* lanes, float* y) {
       y);
 }
 
-// At most kRowBlock rows times at most kUnitOutputs outputs. make_tile(output, outputs, input,
-// inputs) yields a Tile of at most kOutputBlock outputs and kInputBlock inputs.
-template <typename MakeTile>
-HWY_INLINE void ProductBlock(View<const float> x, int64_t outputs, float* y, int64_t y_stride,
-                             const MakeTile& make_tile) {
-  alignas(64) std::array<float, kUnitOutputs / kOutputBlock * kTileSums> sums;
-  for (int64_t first = 0; first < outputs; first += kOutputBlock) {
-    std::fill_n(&sums[first / kOutputBlock * kTileSums], x.rows * kRowSums, 0.0f);
-  }
-  for (int64_t begin = 0; begin < x.cols; begin += kInputBlock) {
-    for (int64_t first = 0; first < outputs; first += kOutputBlock) {
-      const Tile tile = make_tile(first, std::min(kOutputBlock, outputs - first), begin,
-                                  std::min(kInputBlock, x.cols - begin));
-      float* out = &sums[first / kOutputBlock * kTileSums];
-      const float* row = x.data + begin;
-      int64_t left = x.rows;
-      for (; left >= 3; left -= 3, row += 3 * x.stride, out += 3 * kRowSums) {
-        AccumulateRows<3>(row, x.stride, tile, out);
-      }
-      if (left == 2) AccumulateRows<2>(row, x.stride, tile, out);
-      if (left == 1) AccumulateRows<1>(row, x.stride, tile, out);
-    }
-  }
-  for (int64_t r = 0; r < x.rows; ++r) {
+using UnitSums = std::array<float, kUnitOutputs / kOutputBlock * kTileSums>;
+
+// y[r][n] = the canonical sum whose parts are in `sums`, for `rows` rows and `outputs` outputs.
+void ReduceUnit(const UnitSums& sums, int64_t rows, int64_t outputs, float* y, int64_t y_stride) {
+  for (int64_t r = 0; r < rows; ++r) {
     const auto lanes = [&](int64_t n) {
       return &sums[n / kOutputBlock * kTileSums + r * kRowSums + n % kOutputBlock * kLanes];
     };
@@ -150,52 +201,102 @@ HWY_INLINE void ProductBlock(View<const float> x, int64_t outputs, float* y, int
   }
 }
 
-// At most kRowBlock rows times at most kUnitOutputs outputs from `output` on.
-void ProductUnit(View<const float> x, const Weight& w, int64_t output, int64_t outputs, float* y,
-                 int64_t y_stride, DecodeWeightsFunction decode) {
+// Fetches the weights of a tile from memory, which takes long enough to be worth a warning. Those
+// behind the last one may be no weights at all.
+HWY_INLINE void FetchTile(const Weight& w, int64_t output, int64_t begin) {
+  constexpr int64_t kLineBytes = 64;
+  const int64_t bits = w.format == WeightFormat::kF32    ? 32
+                       : w.format == WeightFormat::kBf16 ? 16
+                                                         : 8;
+  const int64_t bytes = std::min(kInputBlock, w.cols - begin) * bits / 8;
+  for (int64_t n = output; n < std::min(output + kOutputBlock, w.rows); ++n) {
+    const std::byte* from = w.data + (n * w.cols + begin) * bits / 8;
+    for (int64_t line = 0; line < bytes; line += kLineBytes) __builtin_prefetch(from + line);
+  }
+}
+
+// Rows [row, row + rows), at most kRowBlock from a multiple of kTogether on, times at most
+// kUnitOutputs outputs.
+void ProductUnit(const PackedRows& x, int64_t row, int64_t rows, const Weight& w, int64_t output,
+                 int64_t outputs, float* y, int64_t y_stride, DecodeWeightsFunction decode) {
+  constexpr int64_t kStep = kOutputBlock * kLanes;
   alignas(64) std::array<float, kOutputBlock * kInputBlock> decoded;
-  ProductBlock(x, outputs, y, y_stride,
-               [&](int64_t first, int64_t count, int64_t input, int64_t inputs) {
-                 if (w.format == WeightFormat::kF32) {
-                   const auto* floats = reinterpret_cast<const float*>(w.data);
-                   return Tile{floats + (output + first) * w.cols + input, w.cols, count, inputs};
-                 }
-                 for (int64_t n = 0; n < count; ++n) {
-                   decode(w, output + first + n, input, inputs, &decoded[n * kInputBlock]);
-                 }
-                 return Tile{decoded.data(), kInputBlock, count, inputs};
-               });
+  alignas(64) UnitSums sums;
+  const int64_t groups = (rows + kTogether - 1) / kTogether;
+  for (int64_t first = 0; first < outputs; first += kOutputBlock) {
+    std::fill_n(&sums[first / kOutputBlock * kTileSums], groups * kTogether * kRowSums, 0.0f);
+  }
+  for (int64_t begin = 0; begin < w.cols; begin += kInputBlock) {
+    const int64_t inputs = std::min(kInputBlock, w.cols - begin);
+    const int64_t vectors = (inputs + kLanes - 1) / kLanes;
+    if (inputs % kLanes != 0) std::fill_n(&decoded[(vectors - 1) * kStep], kStep, 0.0f);
+    for (int64_t first = 0; first < outputs; first += kOutputBlock) {
+      const int64_t count = std::min(kOutputBlock, outputs - first);
+      for (int64_t n = 0; n < count; ++n) {
+        decode(w, output + first + n, begin, inputs, &decoded[n * kLanes], kStep);
+      }
+      const Tile<PackedLines<kOutputBlock>> tile = {{decoded.data()}, count, vectors * kLanes};
+      FetchTile(w, output + first + kOutputBlock, begin);
+      float* out = &sums[first / kOutputBlock * kTileSums];
+      for (int64_t g = 0; g < groups; ++g) {
+        AccumulateRows<kTogether>(x.Group(row / kTogether + g, begin), tile,
+                                  out + g * kTogether * kRowSums);
+      }
+    }
+  }
+  ReduceUnit(sums, rows, outputs, y, y_stride);
+}
+
+int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
 }
 
 void Product(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool) {
-  // Few rows are cheap to read again, and smaller units spread better over threads.
-  const int64_t unit_outputs = x.rows < kRowBlock / 4 ? kOutputBlock : kUnitOutputs;
+  const PackedRows packed(x, pool);
   const int64_t row_blocks = (x.rows + kRowBlock - 1) / kRowBlock;
+  const int64_t row_block = RoundUp((x.rows + row_blocks - 1) / row_blocks, kTogether);
+  // Large units read x less often, small ones spread better over threads.
+  const int64_t wanted = kUnitsPerThread * pool.threads();
+  const int64_t unit_outputs = std::clamp(
+      w.rows * row_blocks / wanted / kOutputBlock * kOutputBlock, kOutputBlock, kUnitOutputs);
   const int64_t output_blocks = (w.rows + unit_outputs - 1) / unit_outputs;
   const DecodeWeightsFunction decode = WeightDecoder();
-  const int64_t unit_cost = std::min(x.rows, kRowBlock) * unit_outputs * w.cols;
+  const int64_t unit_cost = row_block * unit_outputs * w.cols;
   pool.ParallelFor(row_blocks * output_blocks, pool.GrainFor(unit_cost),
                    [&](int64_t begin, int64_t end, int) {
                      for (int64_t unit = begin; unit < end; ++unit) {
-                       const int64_t row = unit % row_blocks * kRowBlock;
+                       const int64_t row = unit % row_blocks * row_block;
                        const int64_t output = unit / row_blocks * unit_outputs;
-                       const int64_t outputs = std::min(unit_outputs, w.rows - output);
-                       ProductUnit(x.Rows(row, std::min(kRowBlock, x.rows - row)), w, output,
-                                   outputs, y.data + row * y.stride + output, y.stride, decode);
+                       ProductUnit(packed, row, std::min(row_block, x.rows - row), w, output,
+                                   std::min(unit_outputs, w.rows - output),
+                                   y.data + row * y.stride + output, y.stride, decode);
                      }
                    });
 }
 
+// Rows of x times all outputs where they are, nothing packed or decoded: what is multiplied once
+// is not worth a copy.
 void DotTileImpl(const DotTileArguments& a) {
+  alignas(64) UnitSums sums;
   for (int64_t row = 0; row < a.rows; row += kRowBlock) {
-    const View<const float> x(a.x + row * a.x_stride, std::min(kRowBlock, a.rows - row), a.cols,
-                              a.x_stride);
+    const int64_t rows = std::min(kRowBlock, a.rows - row);
     for (int64_t output = 0; output < a.outputs; output += kUnitOutputs) {
-      ProductBlock(
-          x, std::min(kUnitOutputs, a.outputs - output), a.y + row * a.y_stride + output,
-          a.y_stride, [&](int64_t first, int64_t count, int64_t input, int64_t inputs) {
-            return Tile{a.w + (output + first) * a.w_stride + input, a.w_stride, count, inputs};
-          });
+      const int64_t outputs = std::min(kUnitOutputs, a.outputs - output);
+      for (int64_t first = 0; first < outputs; first += kOutputBlock) {
+        const Tile<Lines> tile = {{a.w + (output + first) * a.w_stride, a.w_stride},
+                                  std::min(kOutputBlock, outputs - first),
+                                  a.cols};
+        float* out = &sums[first / kOutputBlock * kTileSums];
+        std::fill_n(out, rows * kRowSums, 0.0f);
+        const auto lines = [&](int64_t r) HWY_ATTR {
+          return Lines{a.x + (row + r) * a.x_stride, a.x_stride};
+        };
+        int64_t r = 0;
+        for (; r + 3 <= rows; r += 3) AccumulateRows<3>(lines(r), tile, out + r * kRowSums);
+        if (r + 2 == rows) AccumulateRows<2>(lines(r), tile, out + r * kRowSums);
+        if (r + 1 == rows) AccumulateRows<1>(lines(r), tile, out + r * kRowSums);
+      }
+      ReduceUnit(sums, rows, outputs, a.y + row * a.y_stride + output, a.y_stride);
     }
   }
 }

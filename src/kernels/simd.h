@@ -36,10 +36,10 @@ void DotTile(const DotTileArguments& arguments);
 void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
 
 // weight_decoding.cc
-// Floats of inputs [begin, begin + count) of weight row `row`. REQUIRES: begin is a multiple of 32
-// and the format is not kF32, which needs no decoding.
+// Floats of inputs [begin, begin + count) of weight row `row`, eight together and every eight
+// `step` floats behind the ones before. REQUIRES: begin is a multiple of 32.
 using DecodeWeightsFunction = void (*)(const Weight& w, int64_t row, int64_t begin, int64_t count,
-                                       float* out);
+                                       float* out, int64_t step);
 // The decoder of the running target, to be asked for once a product.
 DecodeWeightsFunction WeightDecoder();
 // Decodes packed rows (none null) to consecutive rows of `channels` floats.
@@ -52,6 +52,10 @@ void MatmulFewRows(View<const float> x, const Weight& w, View<float> y, ThreadPo
 
 // fp4_products.cc. matmul of FP4 weights.
 void Fp4Product(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
+// Outputs [output, output + outputs) of one row by the definition: what the integers cannot hold.
+void Fp4PlainOutputs(const float* x, const Weight& w, int64_t output, int64_t outputs, float* y);
+// fp4_blocks.cc. The same for many rows.
+void Fp4Blocks(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
 
 // quantize.cc
 void RoundBf16Rows(View<float> values, ThreadPool& pool);

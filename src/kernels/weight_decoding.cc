@@ -51,17 +51,34 @@ HWY_INLINE bool HasNan(const uint8_t* codes) {
   return !hn::AllFalse(d8, hn::Eq(hn::And(hn::LoadU(d8, codes), nan), nan));
 }
 
-// One group of 32 E4M3 codes.
-HWY_INLINE void DecodeFp8Group(const uint8_t* codes, float scale, float* HWY_RESTRICT out) {
-  if (HWY_UNLIKELY(HasNan(codes))) {
-    for (int64_t i = 0; i < kGroup; ++i) out[i] = DecodeE4M3(codes[i]) * scale;
+// 2^120 * scale at once, for codes that keep it finite. The product rounds like both
+// multiplications one after the other, because the first of them is exact.
+constexpr int kScaleCodeMax = 127 + 7;
+HWY_INLINE V PatternFactor(int code) {
+  return hn::BitCast(D(), hn::Set(hn::Rebind<int32_t, D>(), (code + 120) << 23));
+}
+
+// Where decoded values go: vectors of kLanes, each `step` floats behind the one before.
+struct Target {
+  float* data;
+  int64_t step = kLanes;
+
+  float* Vector(int64_t i) const { return data + i / kLanes * step; }
+  float& operator[](int64_t i) const { return Vector(i)[i % kLanes]; }
+  Target From(int64_t i) const { return {Vector(i), step}; }  // i: a multiple of kLanes
+};
+
+// One group of 32 E4M3 codes with its scale code.
+HWY_INLINE void DecodeFp8Group(const uint8_t* codes, uint8_t scale, Target out) {
+  if (HWY_UNLIKELY(HasNan(codes) || scale > kScaleCodeMax)) {
+    for (int64_t i = 0; i < kGroup; ++i) out[i] = DecodeE4M3(codes[i]) * DecodeUe8m0(scale);
     return;
   }
-  // Not one multiplication by the product of both factors: that may be infinite.
+  const V factor = PatternFactor(scale);
 #pragma GCC unroll 4
   for (int64_t i = 0; i < kGroup; i += kLanes) {
-    const V value = ScalePatterns(LoadPatterns(codes + i));
-    hn::StoreU(hn::Mul(value, hn::Set(D(), scale)), D(), out + i);
+    const V value = hn::MulAdd(LoadPatterns(codes + i), factor, hn::Set(D(), -0.0f));
+    hn::StoreU(value, D(), out.Vector(i));
   }
 }
 
@@ -103,72 +120,76 @@ HWY_INLINE Fp4Group LoadFp4Patterns(const uint8_t* pairs) {
 }
 
 // One group of 32 E2M1 codes whose halves have the scales low and high.
-HWY_INLINE void DecodeFp4Group(const uint8_t* pairs, float low, float high,
-                               float* HWY_RESTRICT out) {
+HWY_INLINE void DecodeFp4Group(const uint8_t* pairs, float low, float high, Target out) {
   const Fp4Group group = LoadFp4Patterns(pairs);
 #pragma GCC unroll 4
   for (int64_t i = 0; i < kGroup / kLanes; ++i) {
     const V value = ScalePatterns(group.vectors[i]);
-    hn::StoreU(hn::Mul(value, hn::Set(D(), i < 2 ? low : high)), D(), out + i * kLanes);
+    hn::StoreU(hn::Mul(value, hn::Set(D(), i < 2 ? low : high)), D(), out.Vector(i * kLanes));
   }
 }
 
-HWY_INLINE void DecodeBf16Span(const uint16_t* words, int64_t count, float* HWY_RESTRICT out) {
+HWY_INLINE void DecodeBf16Span(const uint16_t* words, int64_t count, Target out) {
   const hn::Rebind<uint16_t, D> d16;
   const hn::Rebind<uint32_t, D> d32;
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const auto wide = hn::PromoteTo(d32, hn::LoadU(d16, words + i));
-    hn::StoreU(hn::BitCast(D(), hn::ShiftLeft<16>(wide)), D(), out + i);
+    hn::StoreU(hn::BitCast(D(), hn::ShiftLeft<16>(wide)), D(), out.Vector(i));
   }
   for (; i < count; ++i) out[i] = DecodeBf16(words[i]);
 }
 
 // `count` E4M3 codes and their scales, one a group; the last group may be shorter.
 HWY_INLINE void DecodeFp8Span(const uint8_t* codes, const uint8_t* scales, int64_t count,
-                              float* HWY_RESTRICT out) {
+                              Target out) {
   int64_t i = 0;
   for (; i + kGroup <= count; i += kGroup) {
-    DecodeFp8Group(codes + i, DecodeUe8m0(scales[i / kGroup]), out + i);
+    DecodeFp8Group(codes + i, scales[i / kGroup], out.From(i));
   }
   for (; i < count; ++i) out[i] = DecodeE4M3(codes[i]) * DecodeUe8m0(scales[i / kGroup]);
 }
 
 HWY_INLINE void DecodeFp4Span(const uint8_t* pairs, const uint8_t* scales, int64_t count,
-                              float* HWY_RESTRICT out) {
+                              Target out) {
   for (int64_t i = 0; i < count; i += kGroup) {
     const float scale = DecodeUe8m0(scales[i / kGroup]);
-    DecodeFp4Group(pairs + i / 2, scale, scale, out + i);
+    DecodeFp4Group(pairs + i / 2, scale, scale, out.From(i));
   }
 }
 
-void DecodeWeightsImpl(const Weight& w, int64_t row, int64_t begin, int64_t count,
-                       float* HWY_RESTRICT out) {
+HWY_INLINE void CopySpan(const float* values, int64_t count, Target out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = values[i];
+}
+
+void DecodeWeightsImpl(const Weight& w, int64_t row, int64_t begin, int64_t count, float* out,
+                       int64_t step) {
   const auto* data = reinterpret_cast<const uint8_t*>(w.data);
   const int64_t first = row * w.cols + begin;
   const int64_t tiles = (w.cols + kGroup - 1) / kGroup;
+  const Target target{out, step};
   switch (w.format) {
     case WeightFormat::kF32:
-      break;  // used where it is, never decoded
+      CopySpan(reinterpret_cast<const float*>(data) + first, count, target);
+      break;
     case WeightFormat::kBf16:
-      DecodeBf16Span(reinterpret_cast<const uint16_t*>(data) + first, count, out);
+      DecodeBf16Span(reinterpret_cast<const uint16_t*>(data) + first, count, target);
       break;
     case WeightFormat::kFp8Tile32:
-      DecodeFp8Span(data + first, w.scales + row / kGroup * tiles + begin / kGroup, count, out);
+      DecodeFp8Span(data + first, w.scales + row / kGroup * tiles + begin / kGroup, count, target);
       break;
     case WeightFormat::kFp4Group32:
-      DecodeFp4Span(data + first / 2, w.scales + row * tiles + begin / kGroup, count, out);
+      DecodeFp4Span(data + first / 2, w.scales + row * tiles + begin / kGroup, count, target);
       break;
   }
 }
 
 // Compressed rows have a scale per 16 channels, so two scales a group of 32 codes.
-HWY_INLINE void DecodeFp4Group16Row(const uint8_t* packed, int64_t channels,
-                                    float* HWY_RESTRICT out) {
+HWY_INLINE void DecodeFp4Group16Row(const uint8_t* packed, int64_t channels, float* out) {
   const uint8_t* scales = packed + channels / 2;
   for (int64_t i = 0; i < channels; i += kGroup) {
     DecodeFp4Group(packed + i / 2, DecodeE4M3(scales[i / 16]), DecodeE4M3(scales[i / 16 + 1]),
-                   out + i);
+                   {out + i});
   }
 }
 
@@ -182,9 +203,9 @@ void DecodeRowsImpl(RowFormat format, std::span<const std::byte* const> packed, 
     } else if (format == RowFormat::kFp4Group16) {
       DecodeFp4Group16Row(bytes, channels, out);
     } else if (format == RowFormat::kFp8Group32) {
-      DecodeFp8Span(bytes, bytes + channels, channels, out);
+      DecodeFp8Span(bytes, bytes + channels, channels, {out});
     } else {
-      DecodeFp4Span(bytes, bytes + channels / 2, channels, out);
+      DecodeFp4Span(bytes, bytes + channels / 2, channels, {out});
     }
     out += channels;
   }
@@ -220,13 +241,6 @@ HWY_INLINE void StoreSums(const V (&sum)[kRows][kOutputs], float* y, int64_t y_s
       y[r * y_stride + n] = reference::ReduceLanes(lanes.data());
     }
   }
-}
-
-// 2^120 * scale at once, for codes that keep it finite. The product rounds like both
-// multiplications one after the other, because the first of them is exact.
-constexpr int kScaleCodeMax = 127 + 7;
-HWY_INLINE V PatternFactor(int code) {
-  return hn::BitCast(D(), hn::Set(hn::Rebind<int32_t, D>(), (code + 120) << 23));
 }
 
 // The largest scale code whose 2^120 * scale times any value of x is finite, or -1.
@@ -267,7 +281,7 @@ HWY_INLINE void Fp8Outputs(const float* x, int64_t x_stride, int64_t cols, const
     if (HWY_UNLIKELY(is_special)) {
       std::array<float, kGroup> decoded;
       for (int64_t n = 0; n < kOutputs; ++n) {
-        DecodeFp8Group(codes + n * cols + i, DecodeUe8m0(scales[i / kGroup]), decoded.data());
+        DecodeFp8Group(codes + n * cols + i, scales[i / kGroup], {decoded.data()});
         for (int r = 0; r < kRows; ++r) {
           sum[r][n] = AddGroup(x + r * x_stride + i, decoded.data(), sum[r][n]);
         }
