@@ -252,6 +252,7 @@ int64_t RoundUp(int64_t value, int64_t multiple) {
 }
 
 void Product(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool) {
+  if (x.rows == 0) return;
   const PackedRows packed(x, pool);
   const int64_t row_blocks = (x.rows + kRowBlock - 1) / kRowBlock;
   const int64_t row_block = RoundUp((x.rows + row_blocks - 1) / row_blocks, kTogether);
