@@ -128,18 +128,30 @@ void Head(StepContext& step, const ModelWeights& weights, std::span<const Forwar
   View<float> normed = step.arena.Allocate<float>(step.row_count, hidden);
   CollapseAndNorm(step, streams, pre, weights.norm, normed);
   step.Dump("final_norm", -1, normed);
+  // Rows that follow each other are multiplied together: the head is read once for all sequences
+  // that decode.
   int64_t end = 0;
   int64_t written = 0;
+  int64_t run_begin = 0;  // rows [run_begin, run_end) are wanted and not multiplied yet
+  int64_t run_end = 0;
+  const auto multiply_run = [&] {
+    const int64_t count = run_end - run_begin;
+    if (count == 0) return;
+    LinearF32(step, weights.head, normed.Rows(run_begin, count), logits.Rows(written, count));
+    written += count;
+  };
   for (const ForwardRows& part : rows) {
     const auto count = static_cast<int64_t>(part.tokens.size());
     const int64_t wanted = count - part.logits_from;
     end += count - part.decoder_from;
-    if (wanted > 0) {
-      LinearF32(step, weights.head, normed.Rows(end - wanted, wanted),
-                logits.Rows(written, wanted));
+    if (wanted == 0) continue;
+    if (end - wanted != run_end) {
+      multiply_run();
+      run_begin = end - wanted;
     }
-    written += wanted;
+    run_end = end;
   }
+  multiply_run();
 }
 
 Status CheckRows(const ModelConfig& config, std::span<const ForwardRows> rows,
