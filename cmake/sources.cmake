@@ -9,7 +9,8 @@ minke_library(kernels
     selection.cc self_check.cc
   DEPS minke_core PkgConfig::HWY)
 minke_library(checkpoint
-  SOURCES safetensors.cc safetensors_writer.cc
+  SOURCES safetensors.cc safetensors_writer.cc page_memory.cc direct_file.cc read_pool.cc
+    piece_cache.cc checkpoint_reader.cc
   DEPS minke_core)
 minke_library(text
   SOURCES utf8.cc tokenizer_splitter.cc tokenizer_bpe.cc tokenizer_file.cc tokenizer.cc
@@ -21,8 +22,9 @@ minke_library(recall
   SOURCES words.cc facts.cc filler.cc recall_case.cc scoring.cc
   DEPS minke_core minke_text)
 minke_library(model
-  SOURCES config.cc weights.cc state.cc snapshot.cc forward.cc hyper_connections.cc window_kv.cc
-    compressor.cc indexer.cc attention.cc moe.cc engram.cc engram_hash.cc linear.cc rope_tables.cc
+  SOURCES config.cc weights.cc weight_stream.cc state.cc snapshot.cc forward.cc
+    hyper_connections.cc window_kv.cc compressor.cc indexer.cc attention.cc moe.cc engram.cc
+    engram_hash.cc linear.cc rope_tables.cc
   DEPS minke_core minke_kernels minke_checkpoint)
 minke_library(prefix_cache
   SOURCES block_key.cc eviction.cc record_format.cc segment_file.cc store_directory.cc

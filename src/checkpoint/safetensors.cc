@@ -334,6 +334,12 @@ Result<SafetensorsIndex> ParseSafetensorsIndex(std::string_view text, std::strin
   return index;
 }
 
+void Checkpoint::Relocate(std::string_view name, std::span<const std::byte> bytes) {
+  const auto found = tensors_.find(name);
+  CHECK(found != tensors_.end() && found->second.bytes.size() == bytes.size(), name);
+  found->second.bytes = bytes;
+}
+
 void Checkpoint::Prewarm(const std::function<bool(uint64_t done, uint64_t total)>& progress) const {
   uint64_t done = 0;
   for (const MappedFile& file : files_) {
@@ -378,8 +384,12 @@ Status Checkpoint::AddShard(const std::string& name, size_t shard, const Safeten
     const uint64_t bytes = entry.end - entry.begin;
     tensor_bytes_ += bytes;
     const auto inserted = tensors_.emplace(std::move(entry.name), TensorView()).first;
-    inserted->second = TensorView{inserted->first, entry.dtype, std::move(entry.shape),
-                                  file.bytes().subspan(entry.begin, bytes), file.path()};
+    inserted->second = TensorView{inserted->first,
+                                  entry.dtype,
+                                  std::move(entry.shape),
+                                  file.bytes().subspan(entry.begin, bytes),
+                                  file.path(),
+                                  entry.begin};
   }
   file_bytes_ += file.bytes().size();
   return {};

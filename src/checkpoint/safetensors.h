@@ -36,8 +36,9 @@ struct TensorView {
   std::string_view name;
   DType dtype = DType::kBf16;
   std::vector<int64_t> shape;
-  std::span<const std::byte> bytes;  // into the mapping
+  std::span<const std::byte> bytes;  // into the mapping, or where Relocate() said
   std::string_view file;             // path of the shard
+  uint64_t begin = 0;                // of the bytes, from the start of the file
 };
 
 // One file's header. Its tensors cover the data without overlap, hole or rest, as the format
@@ -83,7 +84,12 @@ class Checkpoint {
   uint64_t tensor_bytes() const { return tensor_bytes_; }  // sum over tensors
   uint64_t file_bytes() const { return file_bytes_; }      // sum over shards
   size_t shard_count() const { return files_.size(); }
+  std::span<const MappedFile> files() const { return files_; }
   const std::string& directory() const { return directory_; }
+
+  // From now on the tensor's bytes are these, the same ones at another place, which the caller
+  // keeps. REQUIRES that there is such a tensor of that size.
+  void Relocate(std::string_view name, std::span<const std::byte> bytes);
 
   // Reads the shards into memory, a step of kPrewarmStepBytes at a time. progress(done, total), in
   // bytes, comes after each step and ends it by returning false.

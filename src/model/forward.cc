@@ -44,8 +44,8 @@ void CollapseAndNorm(StepContext& step, View<const float> streams, View<const fl
 // One block (3.4). `pre` comes in as the previous sublayer's collapse weights and goes out as this
 // layer's ffn ones: every collapse uses the weights computed one sublayer earlier, while post and
 // comb are used by the sublayer that computed them.
-void Block(StepContext& step, int64_t layer, const LayerWeights& weights, View<float> streams,
-           View<float> pre, bool state_written) {
+Status Block(StepContext& step, int64_t layer, const LayerWeights& weights, View<float> streams,
+             View<float> pre, bool state_written) {
   ArenaScope scope(step.arena);
   const int64_t hidden = step.config.hidden_size;
   const bool round = step.numerics.round_activations;
@@ -65,13 +65,14 @@ void Block(StepContext& step, int64_t layer, const LayerWeights& weights, View<f
   HyperConnectionMix(step, weights.hc_ffn, streams, ffn);
   CollapseAndNorm(step, streams, attn.pre, weights.ffn_norm, u);
   step.Dump("ffn_in", layer, u);
-  Moe(step, layer, weights.ffn, u, y);
+  TRY_STATUS(Moe(step, layer, weights.ffn, u, y));
   step.Dump("ffn_out", layer, y);
   step.kernels.hc_expand(y, ffn.post, ffn.comb, round, streams, step.pool);
 
   std::memcpy(pre.data, ffn.pre.data, static_cast<size_t>(pre.rows * pre.cols) * sizeof(float));
   step.Dump("hidden", layer, streams);
   step.Dump("pre_mix", layer, pre);
+  return {};
 }
 
 // The part of the split layer that every row runs (6.2, V3): what it leaves behind, without
@@ -244,10 +245,16 @@ void AllocateShared(StepContext& step) {
 
 Result<std::unique_ptr<Model>> Model::Create(ModelConfig config, Checkpoint checkpoint,
                                              std::vector<int32_t> engram_token_map,
-                                             Numerics numerics, const Kernels& kernels) {
+                                             Numerics numerics, const Kernels& kernels,
+                                             int64_t weights_ram_bytes) {
   auto model = std::make_unique<Model>(Passkey{});
   model->config_ = std::move(config);
   model->checkpoint_ = std::move(checkpoint);
+  if (weights_ram_bytes > 0) {
+    TRY_STATUS(CheckTensors(model->config_, model->checkpoint_));
+    model->stream_ =
+        TRY(WeightStream::Create(model->config_, model->checkpoint_, weights_ram_bytes));
+  }
   model->weights_ = TRY(BindWeights(model->config_, model->checkpoint_));
   model->numerics_ = numerics;
   model->kernels_ = &kernels;
@@ -313,7 +320,9 @@ Status Model::Forward(std::span<const ForwardRows> rows, View<float> logits, Thr
                    .positions = positions,
                    .row_count = static_cast<int64_t>(positions.size()),
                    .selected = {},
-                   .candidates = {}};
+                   .candidates = {},
+                   .stream = stream_.get()};
+  PrefetchEngram(step);
   AllocateShared(step);
 
   const int64_t hc_mult = config_.hc_mult;
@@ -332,14 +341,16 @@ Status Model::Forward(std::span<const ForwardRows> rows, View<float> logits, Thr
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     if (config_.layers[static_cast<size_t>(layer)].engram_index >= 0) {
-      Engram(step, layer, weights.engram, streams);
+      TRY_STATUS(Engram(step, layer, weights.engram, streams));
     }
     if (layer == split) {
       LeaveState(step, layer, weights, streams, pre);
       KeepDecoderRows(step, rows, sequences, positions, streams, pre);
       if (step.row_count == 0) return {};
     }
-    Block(step, layer, weights, streams, pre, /*state_written=*/layer == split);
+    const bool last = layer + 1 == config_.num_hidden_layers;
+    step.next_moe = last ? nullptr : &weights_.layers[static_cast<size_t>(layer) + 1].ffn;
+    TRY_STATUS(Block(step, layer, weights, streams, pre, /*state_written=*/layer == split));
   }
   if (logits.rows > 0) Head(step, weights_, rows, streams, pre, logits);
   return {};

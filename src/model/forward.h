@@ -17,6 +17,7 @@
 #include "model/layers.h"
 #include "model/numerics.h"
 #include "model/state.h"
+#include "model/weight_stream.h"
 #include "model/weights.h"
 
 namespace minke {
@@ -40,9 +41,12 @@ class Model {
   explicit Model(Passkey) {}
   // Takes the opened checkpoint. `engram_token_map`: token id -> compressed id, vocab_size entries
   // (text/compressed_vocabulary), empty where the config has no Engram. `kernels` outlives it.
+  // `weights_ram_bytes`: the most that weights may take in memory, the others being read as they
+  // are needed (WeightStream); 0: all of them are mapped.
   static Result<std::unique_ptr<Model>> Create(ModelConfig config, Checkpoint checkpoint,
                                                std::vector<int32_t> engram_token_map,
-                                               Numerics numerics, const Kernels& kernels);
+                                               Numerics numerics, const Kernels& kernels,
+                                               int64_t weights_ram_bytes = 0);
 
   const ModelConfig& config() const { return config_; }
   const ModelWeights& weights() const { return weights_; }
@@ -50,6 +54,8 @@ class Model {
   const Numerics& numerics() const { return numerics_; }
   const ModelTables& tables() const { return tables_; }
   const Kernels& kernels() const { return *kernels_; }
+  // Null where all weights are mapped.
+  const WeightStream* stream() const { return stream_.get(); }
 
   // A sequence whose blocks come from the pool, or from memory without a budget. A state outlives
   // neither pool nor model.
@@ -64,14 +70,15 @@ class Model {
 
   // Computes the rows; commits nothing: call state->Commit(n) afterwards. logits: [sum of wanted
   // rows, vocab_size], sequences in order. Errors: token id outside the vocabulary, a context
-  // above max_position_embeddings, an empty row list, a pool without room. `arena` is scratch,
-  // reused across calls.
+  // above max_position_embeddings, an empty row list, a pool without room; with a stream, the
+  // disk's. `arena` is scratch, reused across calls.
   Status Forward(std::span<const ForwardRows> rows, View<float> logits, ThreadPool& pool,
                  Arena& arena, const Diagnostics* diagnostics = nullptr) const;
 
  private:
   ModelConfig config_;
   Checkpoint checkpoint_;
+  std::unique_ptr<WeightStream> stream_;  // keeps what weights_ point to, where there is one
   ModelWeights weights_;
   ModelTables tables_;
   Numerics numerics_;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/result.h"
 #include "core/tensor.h"
 #include "core/thread_pool.h"
 #include "kernels/kernels.h"
@@ -18,6 +19,8 @@
 #include "model/weights.h"
 
 namespace minke {
+
+class WeightStream;
 
 // Rows of one sequence inside a call: rows [first_row, first_row + count) of every activation, at
 // positions from `start` on. Below the split layer that is state->length(); above it, later where
@@ -72,6 +75,12 @@ struct StepContext {
   // sequence], 1 where a block of rows is kept.
   View<int32_t> selected;
   View<uint8_t> candidates;
+
+  // Where experts and Engram rows come from; null: they are in memory, and the weights' pointers
+  // are theirs. With it, the next layer's experts, whose likely ones are read ahead; null at the
+  // last layer.
+  WeightStream* stream = nullptr;
+  const MoeWeights* next_moe = nullptr;
 
   // Compressed rows of ratio r that the token of this row sees (4.5).
   int64_t VisibleRows(int64_t row, int64_t ratio) const {
@@ -150,8 +159,9 @@ void Attention(StepContext& step, int64_t layer, const AttentionWeights& weights
                View<const float> x, View<float> y);
 
 // ---- moe.cc (7) ----
-void Moe(StepContext& step, int64_t layer, const MoeWeights& weights, View<const float> x,
-         View<float> y);
+// Errors: with a stream, the disk's.
+Status Moe(StepContext& step, int64_t layer, const MoeWeights& weights, View<const float> x,
+           View<float> y);
 
 // ---- engram.cc (8) ----
 // Rows of every column of a table; their sum is its entry of engram_num_embeddings (8.2).
@@ -162,6 +172,9 @@ Result<ModelTables::EngramHash> MakeEngramHash(const ModelConfig& config, int64_
 void EngramRows(const ModelTables& tables, const ModelTables::EngramHash& hash,
                 std::span<const int32_t> history_and_tokens, int64_t history_length,
                 int64_t head_count, View<int64_t> rows);
-void Engram(StepContext& step, int64_t layer, const EngramWeights& weights, View<float> streams);
+// With a stream: begins to read the rows of all Engram layers, which depend on token ids alone.
+void PrefetchEngram(StepContext& step);
+// Errors: with a stream, the disk's.
+Status Engram(StepContext& step, int64_t layer, const EngramWeights& weights, View<float> streams);
 
 }  // namespace minke

@@ -5,10 +5,14 @@
 #include <cstring>
 
 #include "model/layers.h"
+#include "model/weight_stream.h"
 
 namespace minke {
 
 namespace {
+
+// Rows of a call that say which experts the next layer is likely to need.
+constexpr int64_t kPredictingRowsMax = 16;
 
 struct Routing {
   View<int32_t> experts;  // [T, k], best first
@@ -26,6 +30,7 @@ void ForceBias(std::span<const int32_t> experts, std::span<float> bias) {
   }
 }
 
+// layer -1: nobody may overwrite the selection.
 Routing Route(StepContext& step, int64_t layer, const MoeWeights& weights, View<const float> x) {
   const ModelConfig& config = step.config;
   const int64_t count = config.num_experts_per_tok;
@@ -43,7 +48,7 @@ Routing Route(StepContext& step, int64_t layer, const MoeWeights& weights, View<
     const std::span<int32_t> experts{routing.experts.Row(row), static_cast<size_t>(count)};
     const std::span<float> row_weights{routing.weights.Row(row), static_cast<size_t>(count)};
     step.kernels.router_select(row_logits, weights.bias, parameters, experts, row_weights);
-    if (step.diagnostics != nullptr && step.diagnostics->force_experts) {
+    if (layer >= 0 && step.diagnostics != nullptr && step.diagnostics->force_experts) {
       step.diagnostics->force_experts(layer, step.positions[static_cast<size_t>(row)], experts);
       std::vector<float> bias(static_cast<size_t>(config.n_routed_experts));
       ForceBias(experts, bias);
@@ -66,12 +71,9 @@ void Expert(StepContext& step, const ExpertWeights& weights, View<const float> x
   Linear(step, weights.w2, gate, y);
 }
 
-// routed [T * k, d]: row t * k + j is the output of the j-th expert of token t.
-void RoutedExperts(StepContext& step, const MoeWeights& weights, View<const float> x,
-                   const Routing& routing, View<float> routed) {
-  ArenaScope scope(step.arena);
-  const int64_t per_token = routing.experts.cols;
-  const int64_t slot_count = x.rows * per_token;
+// The slots of a call by ascending expert; slot t * k + j is the j-th expert of token t.
+std::span<const int32_t> SlotsByExpert(StepContext& step, const Routing& routing) {
+  const int64_t slot_count = routing.experts.rows * routing.experts.cols;
   std::span<int32_t> slots = step.arena.AllocateSpan<int32_t>(slot_count);
   for (int64_t slot = 0; slot < slot_count; ++slot) {
     slots[static_cast<size_t>(slot)] = static_cast<int32_t>(slot);
@@ -80,27 +82,64 @@ void RoutedExperts(StepContext& step, const MoeWeights& weights, View<const floa
   std::sort(slots.begin(), slots.end(), [experts](int32_t a, int32_t b) {
     return experts[a] != experts[b] ? experts[a] < experts[b] : a < b;
   });
-  for (int64_t begin = 0; begin < slot_count;) {
-    const int32_t expert = experts[slots[static_cast<size_t>(begin)]];
-    int64_t end = begin;
-    while (end < slot_count && experts[slots[static_cast<size_t>(end)]] == expert) ++end;
-    ArenaScope expert_scope(step.arena);
-    const int64_t rows = end - begin;
-    View<float> gathered = step.arena.Allocate<float>(rows, x.cols);
-    View<float> output = step.arena.Allocate<float>(rows, x.cols);
-    std::span<float> row_weights = step.arena.AllocateSpan<float>(rows);
-    const auto row_bytes = static_cast<size_t>(x.cols) * sizeof(float);
-    for (int64_t row = 0; row < rows; ++row) {
-      const int32_t slot = slots[static_cast<size_t>(begin + row)];
-      std::memcpy(gathered.Row(row), x.Row(slot / per_token), row_bytes);
-      row_weights[static_cast<size_t>(row)] = routing.weights.data[slot];
-    }
-    Expert(step, weights.experts[static_cast<size_t>(expert)], gathered, row_weights, output);
-    for (int64_t row = 0; row < rows; ++row) {
-      std::memcpy(routed.Row(slots[static_cast<size_t>(begin + row)]), output.Row(row), row_bytes);
-    }
-    begin = end;
+  return slots;
+}
+
+std::vector<int32_t> DistinctExperts(const Routing& routing, std::span<const int32_t> slots) {
+  std::vector<int32_t> distinct;
+  for (const int32_t slot : slots) {
+    const int32_t expert = routing.experts.data[slot];
+    if (distinct.empty() || distinct.back() != expert) distinct.push_back(expert);
   }
+  return distinct;
+}
+
+// One expert for all rows that chose it. slots: SlotsByExpert(). routed [T * k, d]: row t * k + j
+// is the output of the j-th expert of token t, so the order of experts changes nothing.
+void RoutedExpert(StepContext& step, int32_t expert, const ExpertWeights& weights,
+                  View<const float> x, const Routing& routing, std::span<const int32_t> all_slots,
+                  View<float> routed) {
+  ArenaScope scope(step.arena);
+  const int64_t per_token = routing.experts.cols;
+  const int32_t* experts = routing.experts.data;
+  const auto begin =
+      std::lower_bound(all_slots.begin(), all_slots.end(), expert,
+                       [experts](int32_t slot, int32_t value) { return experts[slot] < value; });
+  auto end = begin;
+  while (end != all_slots.end() && experts[*end] == expert) ++end;
+  const std::span<const int32_t> slots(begin, end);
+  const auto rows = static_cast<int64_t>(slots.size());
+  View<float> gathered = step.arena.Allocate<float>(rows, x.cols);
+  View<float> output = step.arena.Allocate<float>(rows, x.cols);
+  std::span<float> row_weights = step.arena.AllocateSpan<float>(rows);
+  const auto row_bytes = static_cast<size_t>(x.cols) * sizeof(float);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int32_t slot = slots[static_cast<size_t>(row)];
+    std::memcpy(gathered.Row(row), x.Row(slot / per_token), row_bytes);
+    row_weights[static_cast<size_t>(row)] = routing.weights.data[slot];
+  }
+  Expert(step, weights, gathered, row_weights, output);
+  for (int64_t row = 0; row < rows; ++row) {
+    std::memcpy(routed.Row(slots[static_cast<size_t>(row)]), output.Row(row), row_bytes);
+  }
+}
+
+// Begins to read what the next layer is likely to choose: what its router says of this layer's
+// input, which differs from its own by one layer's share. Only the reads depend on it.
+void PrefetchNext(StepContext& step, int64_t layer, View<const float> x) {
+  if (step.next_moe == nullptr) return;
+  ArenaScope scope(step.arena);
+  const View<const float> rows = x.Rows(0, std::min(x.rows, kPredictingRowsMax));
+  const Routing routing = Route(step, -1, *step.next_moe, rows);
+  std::vector<int32_t> likely;
+  // Every row's best expert, then every row's second, ...
+  for (int64_t rank = 0; rank < routing.experts.cols; ++rank) {
+    for (int64_t row = 0; row < rows.rows; ++row) {
+      const int32_t expert = routing.experts.Row(row)[rank];
+      if (std::find(likely.begin(), likely.end(), expert) == likely.end()) likely.push_back(expert);
+    }
+  }
+  step.stream->PrefetchExperts(layer + 1, likely);
 }
 
 // The k slots of one token by ascending expert id, the reference's order of addition (7.3).
@@ -113,17 +152,31 @@ void AscendingExperts(std::span<const int32_t> experts, std::span<int32_t> order
 
 }  // namespace
 
-void Moe(StepContext& step, int64_t layer, const MoeWeights& weights, View<const float> x,
-         View<float> y) {
+Status Moe(StepContext& step, int64_t layer, const MoeWeights& weights, View<const float> x,
+           View<float> y) {
   ArenaScope scope(step.arena);
   const int64_t per_token = step.config.num_experts_per_tok;
   const Routing routing = Route(step, layer, weights, x);
   step.Dump("router_idx", layer, routing.experts);
   step.Dump("router_w", layer, routing.weights);
-  View<float> routed = step.arena.Allocate<float>(x.rows * per_token, x.cols);
-  RoutedExperts(step, weights, x, routing, routed);
+  const std::span<const int32_t> by_expert = SlotsByExpert(step, routing);
+  const std::vector<int32_t> experts = DistinctExperts(routing, by_expert);
+  if (step.stream != nullptr) {
+    step.stream->StartExperts(layer, experts);
+    PrefetchNext(step, layer, x);
+  }
+  // In front of the routed ones, whose reads it hides.
   View<float> shared = step.arena.Allocate<float>(x.rows, x.cols);
   Expert(step, weights.shared_experts, x, {}, shared);
+  View<float> routed = step.arena.Allocate<float>(x.rows * per_token, x.cols);
+  const auto run = [&](int32_t expert, const ExpertWeights& expert_weights) {
+    RoutedExpert(step, expert, expert_weights, x, routing, by_expert, routed);
+  };
+  if (step.stream != nullptr) {
+    TRY_STATUS(step.stream->ForEachExpert(layer, weights, run));
+  } else {
+    for (const int32_t expert : experts) run(expert, weights.experts[static_cast<size_t>(expert)]);
+  }
   View<int32_t> order = step.arena.Allocate<int32_t>(x.rows, per_token);
   step.pool.ParallelFor(
       x.rows, step.RowGrain(x.cols), [&](int64_t begin, int64_t end, int /*worker*/) {
@@ -136,6 +189,7 @@ void Moe(StepContext& step, int64_t layer, const MoeWeights& weights, View<const
                                    {y.Row(row), static_cast<size_t>(x.cols)});
         }
       });
+  return {};
 }
 
 }  // namespace minke

@@ -204,8 +204,9 @@ std::vector<LayerAgreement> MoeAgreement(const Model& model, const Golden& expec
   for (int64_t layer = 0; layer < model.config().num_hidden_layers; ++layer) {
     const Matrix<float> x = AsMatrix(expected[Name("ffn_in", layer)]);
     Matrix<float> y(x.rows(), x.cols());
-    Moe(bench.step(), layer, model.weights().layers[static_cast<size_t>(layer)].ffn, x.view(),
-        y.view());
+    CHECK(Moe(bench.step(), layer, model.weights().layers[static_cast<size_t>(layer)].ffn, x.view(),
+              y.view())
+              .has_value());
     const std::string name = Name("ffn_out", layer);
     result.push_back(Agree(name, y.view(), AsMatrix(expected[name]).view()));
   }
@@ -232,8 +233,9 @@ RouterAgreement CompareRouter(const Model& model, const Golden& expected) {
   for (int64_t layer = 0; layer < model.config().num_hidden_layers; ++layer) {
     const Matrix<float> x = AsMatrix(expected[Name("ffn_in", layer)]);
     Matrix<float> y(x.rows(), x.cols());
-    Moe(bench.step(), layer, model.weights().layers[static_cast<size_t>(layer)].ffn, x.view(),
-        y.view());
+    CHECK(Moe(bench.step(), layer, model.weights().layers[static_cast<size_t>(layer)].ffn, x.view(),
+              y.view())
+              .has_value());
     const std::vector<int64_t> golden = expected[Name("router_idx", layer)].Ints();
     const std::vector<float> golden_weights = expected[Name("router_w", layer)].Floats();
     const std::vector<float> margins = expected[Name("router_margin", layer)].Floats();
