@@ -15,7 +15,8 @@ namespace minke {
 
 namespace {
 
-constexpr int64_t kWindowBytes = int64_t{64} << 10;  // of what belongs to no record, read at once
+constexpr int64_t kViewWindowBytes = int64_t{64}
+                                     << 10;  // of what belongs to no record, read at once
 
 bool Wanted(const IndexRow& row, const std::optional<CacheKey>& tenant) {
   return !tenant || row.tenant == *tenant;
@@ -182,7 +183,7 @@ class Verifier {
     while (range.begin < range.end) {
       range.begin = std::max(range.begin, TRY(view_.system.NextData(file, range.begin)));
       if (range.begin >= range.end) return {};
-      window.resize(static_cast<size_t>(std::min(kWindowBytes, range.end - range.begin)));
+      window.resize(static_cast<size_t>(std::min(kViewWindowBytes, range.end - range.begin)));
       const std::array<std::span<std::byte>, 1> parts = {std::span<std::byte>(window)};
       const int64_t count = TRY(view_.system.ReadAt(file, range.begin, parts));
       if (count == 0) return {};  // the file became shorter

@@ -21,7 +21,7 @@ constexpr std::string_view kInvokeClose = "</｜DSML｜ invoke";
 constexpr std::string_view kParameterOpen = "<｜DSML｜ parameter";
 constexpr std::string_view kParameterClose = "</｜DSML｜ parameter";
 constexpr std::string_view kTagEnd = ">\n";
-constexpr std::string_view kNamespaceMark = "::";
+constexpr std::string_view kNamespaceEnd = "::";
 
 // Texts of a model may be long and may be private: errors show a glimpse.
 std::string Glimpse(std::string_view text) {
@@ -147,14 +147,14 @@ class CompletionParser {
     }
     name.remove_prefix(kBegin.size());
     name.remove_suffix(kEnd.size());
-    const size_t mark = name.find(kNamespaceMark);
+    const size_t mark = name.find(kNamespaceEnd);
     if (mark == std::string_view::npos) {
       call->name = name;
       return {};
     }
     call->tool_namespace = name.substr(0, mark);
-    call->name = name.substr(mark + kNamespaceMark.size());
-    if (call->name.find(kNamespaceMark) != std::string::npos || call->name.empty() ||
+    call->name = name.substr(mark + kNamespaceEnd.size());
+    if (call->name.find(kNamespaceEnd) != std::string::npos || call->name.empty() ||
         call->tool_namespace.empty()) {
       return Refuse(fmt::format("Tool name format error: {}", Glimpse(text)));
     }
