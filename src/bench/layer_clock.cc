@@ -18,6 +18,7 @@ constexpr std::string_view kEngramSuffix = " + Engram";
 LayerClock::LayerClock(const ModelConfig& config)
     : layer_seconds_(static_cast<size_t>(config.num_hidden_layers)),
       expert_seen_(static_cast<size_t>(config.n_routed_experts)) {
+  diagnostics_.all_index_scores = false;
   diagnostics_.tensor = [this](std::string_view name, int64_t layer, View<const float>) {
     if (name == "hidden") LayerDone(layer);
   };

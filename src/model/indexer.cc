@@ -67,14 +67,17 @@ void AppendRuns(const SequenceState& state, int64_t source, int64_t begin, int64
   }
 }
 
+bool ShowsAllScores(const StepContext& step) {
+  return step.diagnostics != nullptr && step.diagnostics->all_index_scores;
+}
+
 // What of rows [begin, end) a query has to score. In a restricted layer that is the candidate pool:
 // select_topk looks at nothing else (4.5).
 std::vector<IndexRun> RunsOf(const StepContext& step, const LayerRole& role, int64_t source,
                              const SequenceState& state, int64_t query, int64_t begin, int64_t end,
                              float* scores) {
   std::vector<IndexRun> runs;
-  // Diagnostics compare the scores of all rows.
-  if (!role.uses_candidates || step.diagnostics != nullptr) {
+  if (!role.uses_candidates || ShowsAllScores(step)) {
     AppendRuns(state, source, begin, end, scores, runs);
     return runs;
   }
@@ -191,7 +194,7 @@ void SelectRows(StepContext& step, int64_t layer, const IndexerWeights& weights,
       View<float> scores = step.arena.Allocate<float>(rows, visible_max);
       ScoreRows(step, role, sequence, queries, first, scores);
       SelectScored(step, layer, role, sequence, first, scores);
-      if (step.diagnostics != nullptr) {
+      if (ShowsAllScores(step)) {
         for (int64_t row = 0; row < rows; ++row) {
           const int64_t visible =
               step.VisibleRows(sequence.first_row + first + row, role.compress_ratio);
