@@ -239,6 +239,7 @@ ServiceStatus Service::status() const {
   status.queued = std::max<int64_t>(0, all - status.prefilling - status.decoding);
   status.submitted = static_cast<int64_t>(impl_->last_id);
   status.failed += impl_->given_up_count;
+  status.stalled = impl_->given_up_count;
   return status;
 }
 

@@ -93,7 +93,8 @@ class AnswerSink {
   // The request left the queue; what of its prompt is cached is known. May come before Submit() has
   // returned, as may all others.
   virtual void OnStart(const CacheUse& /*use*/) {}
-  virtual void OnPrefill(int64_t /*done*/, int64_t /*total*/) {}  // tokens of the prompt; rising
+  // Tokens of the prompt that were cached or read; rising.
+  virtual void OnPrefill(int64_t /*done*/, int64_t /*total*/) {}
   virtual AnswerVerdict OnToken(const ServiceToken& token) = 0;
   // The last call, exactly one for each submitted request. Errors: kCancelled, kLimit (waited or
   // ran too long, no memory, a step that hangs), what the model says. Nothing of the request is in
@@ -111,8 +112,9 @@ struct ServiceStatus {
   int64_t finished = 0;
   int64_t cancelled = 0;
   int64_t failed = 0;
+  int64_t stalled = 0;  // of the failed ones, those that the watchdog ended
   int64_t preemptions = 0;
-  int64_t prompt_tokens = 0;
+  int64_t prompt_tokens = 0;  // cached or read, also of requests that ended before all of it was
   int64_t cached_ram_tokens = 0;
   int64_t cached_disk_tokens = 0;
   int64_t replayed_tokens = 0;

@@ -41,7 +41,7 @@ struct Service::Impl {
     double started_at = 0;
     double first_token_at = 0;
     double last_token_at = 0;
-    int64_t prefill_done = 0;  // as OnPrefill() was told
+    int64_t prefill_done = 0;  // of the prompt, cached or read: as OnPrefill() was told
 
     std::atomic<bool> cancelled{false};
     bool in_queue = true;   // counts for the limits of the queue. Guarded by Impl::mutex, as next
@@ -71,6 +71,8 @@ struct Service::Impl {
   // Nobody else holds memory, and still there is none.
   void EndForMemory(Request& request, const Error& error);
   void Start(Request& request);
+  // Of the prompt so much is cached or read now.
+  void CountPrompt(Request& request, int64_t done);
   void Preempt(Request& request, bool no_room);
   // What the scheduler has to know of a request that runs.
   void Track(Request& request);

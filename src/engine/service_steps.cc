@@ -204,13 +204,27 @@ void Service::Impl::Start(Request& request) {
   LeaveQueue(request);
   const CacheUse& use = request.sequence.cache_use();
   request.result.cache = use;
-  counts.prompt_tokens += request.sequence.prompt_tokens();
   counts.cached_ram_tokens += use.ram_tokens;
   counts.cached_disk_tokens += use.disk_tokens;
-  counts.replayed_tokens += use.replayed_tokens;
-  counts.computed_tokens += use.computed_tokens;
+  CountPrompt(request, use.cached_tokens);
   const std::lock_guard<std::mutex> lock(request.sink_mutex);
   if (request.sink != nullptr) request.sink->OnStart(use);
+}
+
+// Counted as it is done: a request that is cancelled has no more of its prompt read.
+void Service::Impl::CountPrompt(Request& request, int64_t done) {
+  const CacheUse& use = request.result.cache;
+  const auto replayed = [&](int64_t at) {
+    return std::clamp<int64_t>(at - use.cached_tokens, 0, use.replayed_tokens);
+  };
+  const int64_t read = done - request.prefill_done;
+  const int64_t again = replayed(done) - replayed(request.prefill_done);
+  const int64_t cached =
+      std::min(done, use.cached_tokens) - std::min(request.prefill_done, use.cached_tokens);
+  counts.prompt_tokens += read;
+  counts.replayed_tokens += again;
+  counts.computed_tokens += read - again - cached;
+  request.prefill_done = done;
 }
 
 void Service::Impl::Preempt(Request& request, bool no_room) {
@@ -298,7 +312,7 @@ void Service::Impl::Compute(std::vector<Work>& work) {
 void Service::Impl::Progress(Request& request) {
   const int64_t done = std::min(request.sequence.read_tokens(), request.sequence.prompt_tokens());
   if (done <= request.prefill_done) return;
-  request.prefill_done = done;
+  CountPrompt(request, done);
   const std::lock_guard<std::mutex> lock(request.sink_mutex);
   if (request.sink != nullptr) request.sink->OnPrefill(done, request.sequence.prompt_tokens());
 }

@@ -142,6 +142,7 @@ TEST(Reports, DeepSeekV31608AStepThatHangsEndsTheStreamsWithAnError) {
   }
   EXPECT_NE(SubmitError(*service, Request(Prompt(10), 1)).find("one step"), std::string::npos);
   EXPECT_EQ(service->status().failed, 2);
+  EXPECT_EQ(service->status().stalled, 2);
   gate.Open();  // it comes back after all
   ASSERT_TRUE(service->WaitUntilIdle(60));
   Submit(*service, Request(Prompt(10), 3), later);

@@ -123,6 +123,40 @@ TEST(Service, AFollowUpIsCachedToTheEndOfTheAnswer) {
   EXPECT_EQ(explained->cached_tokens, 149);
 }
 
+// What was read of a prompt is counted, and no more.
+TEST(Service, APromptCancelledHalfwayIsCountedAsFarAsItWasRead) {
+  Gate gate;
+  EngineOptions engine_options = Options();
+  engine_options.forward = gate.Model();
+  ServiceOptions options;
+  options.step_rows_max = 64;
+  const auto service = StartService(engine_options, options);
+  Answer answer;
+  const RequestId id = Submit(*service, Request(Prompt(1000), 5), answer);
+  for (int i = 0; i < 3; ++i) gate.LetOnePass();
+  gate.WaitForStep();
+  service->Cancel(id);
+  gate.Open();
+  EXPECT_FALSE(answer.Wait().has_value());
+  EXPECT_TRUE(service->WaitUntilIdle(60));
+  const int64_t read = answer.prefilled();
+  EXPECT_EQ(read, gate.rows_passed());
+  EXPECT_LT(read, 1000);
+  const ServiceStatus status = service->status();
+  EXPECT_EQ(status.prompt_tokens, read);
+  EXPECT_EQ(status.computed_tokens, read);
+  // The next one finds that in the cache and is counted whole.
+  Answer again;
+  Submit(*service, Request(Prompt(1000), 5), again);
+  const CacheUse use = again.Value().cache;
+  EXPECT_TRUE(service->WaitUntilIdle(60));
+  const ServiceStatus after = service->status();
+  EXPECT_EQ(after.prompt_tokens - read, 1000);
+  EXPECT_EQ(after.cached_ram_tokens, use.cached_tokens);
+  EXPECT_EQ(after.computed_tokens - read, use.computed_tokens);
+  EXPECT_EQ(after.replayed_tokens, use.replayed_tokens);
+}
+
 TEST(Service, AnErrorOfOneRequestIsNotThatOfOthers) {
   EngineOptions options = HashOptions();
   // Whoever has the token 13 in its history breaks every call that it is part of.
