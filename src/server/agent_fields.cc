@@ -11,6 +11,11 @@ std::string BodyText(const Json& object, std::string_view key) {
   return value == nullptr ? std::string() : value->as_string();
 }
 
+std::string IdOfTurn(const Json& entry, std::string_view key) {
+  const Json* id = BodyMember(entry, key);
+  return id != nullptr && id->is_string() ? AnswerIdIn(id->as_string()) : std::string();
+}
+
 ApiStatus CheckEntryTypes(const Json& entry, std::string_view path,
                           std::span<const BodyTypeRule> rules) {
   ApiStatus status = CheckBodyTypes(entry, rules);

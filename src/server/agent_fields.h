@@ -15,6 +15,10 @@ namespace minke {
 // A member that is a text, or "" where it is missing. REQUIRES that its type was checked.
 std::string BodyText(const Json& object, std::string_view key);
 
+// The id of the answer that an entry of a client's history came from, by this member of it; empty
+// where the member is missing or not one of ours.
+std::string IdOfTurn(const Json& entry, std::string_view key);
+
 // CheckBodyTypes() of one entry of a list whose entries differ; errors name its place.
 ApiStatus CheckEntryTypes(const Json& entry, std::string_view path,
                           std::span<const BodyTypeRule> rules);

@@ -1,5 +1,6 @@
 #include "server/answer_task.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace minke {
@@ -153,12 +154,19 @@ void AnswerTask::Tick(Clock::time_point now) {
 
 void AnswerTask::OnStart(const CacheUse& use) {
   const std::scoped_lock lock(mutex_);
+  started_at_ = Clock::now();
+  prompt_done_ = use.cached_tokens;
   usage_.cache = use;
   usage_.hit_tokens = use.cached_tokens;
   usage_.miss_tokens = usage_.prompt_tokens - use.cached_tokens;
   const std::string bytes = writer_->Start(usage_);
   if (job_.request.stream && !head_sent_) StartHead(200);
   Send(bytes);
+}
+
+void AnswerTask::OnPrefill(int64_t done) {
+  const std::scoped_lock lock(mutex_);
+  prompt_done_ = done;
 }
 
 void AnswerTask::WritePieces() {
@@ -174,12 +182,13 @@ void AnswerTask::WritePieces() {
 AnswerVerdict AnswerTask::OnToken(const ServiceToken& token) {
   const std::scoped_lock lock(mutex_);
   const Clock::time_point now = Clock::now();
-  if (first_token_seconds_ < 0) {
-    first_token_seconds_ = Seconds(now - job_.arrived);
+  if (usage_.completion_tokens == 0) {
+    first_token_ = now;
   } else {
     host_.OnInterTokenSeconds(Seconds(now - last_token_));
   }
   last_token_ = now;
+  ++usage_.completion_tokens;
   if (job_.place.kept) recorder_.AddToken(token.id);
   if (token.is_stop) return AnswerVerdict::kGoOn;
   const bool in_reasoning = parser_.in_reasoning();
@@ -217,6 +226,20 @@ AnswerEnd AnswerTask::EndOf(const ServiceResult& result, bool complete) {
   return end;
 }
 
+void AnswerTask::CountWork() {
+  CacheUse& cache = usage_.cache;
+  usage_.prompt_tokens = prompt_done_;
+  usage_.hit_tokens = cache.cached_tokens;
+  usage_.miss_tokens = usage_.prompt_tokens - usage_.hit_tokens;
+  cache.replayed_tokens = std::min(cache.replayed_tokens, usage_.miss_tokens);
+  cache.computed_tokens = usage_.miss_tokens - cache.replayed_tokens;
+  const Clock::time_point now = Clock::now();
+  const bool wrote = usage_.completion_tokens > 0;
+  usage_.queue_seconds = Seconds(started_at_.value_or(now) - job_.arrived);
+  if (started_at_) usage_.prefill_seconds = Seconds((wrote ? first_token_ : now) - *started_at_);
+  if (wrote) usage_.decode_seconds = Seconds(last_token_ - first_token_);
+}
+
 void AnswerTask::Fail(const ApiError& error) {
   if (head_sent_) {
     Send(writer_->Error(error));
@@ -240,6 +263,7 @@ void AnswerTask::Refuse(const ApiError& error) {
   const std::scoped_lock lock(mutex_);
   over_ = true;
   Fail(error);
+  CountWork();
   Report(AnswerOutcome::kError, error.message);
 }
 
@@ -248,12 +272,18 @@ void AnswerTask::OnEnd(const Result<ServiceResult>& result) {
   over_ = true;
   if (exchange_->gone()) {
     // What was computed is counted even if nobody reads it.
-    if (result) EndOf(*result, parser_.finished());
+    if (result) {
+      EndOf(*result, parser_.finished());
+    } else {
+      CountWork();
+      host_.Price(&usage_);
+    }
     Report(AnswerOutcome::kCancelled, {});
     return;
   }
   if (!result) {
     Fail(ErrorOf(result.error()));
+    CountWork();
     Report(AnswerOutcome::kError, result.error().message);
     return;
   }
@@ -272,12 +302,13 @@ void AnswerTask::OnEnd(const Result<ServiceResult>& result) {
   Report(OutcomeOf(end.finish), {});
 }
 
-// Only what the client got whole: a stop string or a limit cut the others, and what the parser
-// threw away stands in the ids alone.
+// Only what the client got whole: not what a stop string cut, nor a call that the limit cut, and
+// what the parser threw away stands in the ids alone.
 void AnswerTask::KeepTurn(AnswerFinish finish) {
-  const bool whole = finish == AnswerFinish::kStop || finish == AnswerFinish::kToolCalls;
+  const bool whole = finish == AnswerFinish::kStop || finish == AnswerFinish::kToolCalls ||
+                     (finish == AnswerFinish::kLength && parser_.tool_calls() == 0);
   if (!job_.place.kept || !whole || parser_.recoveries().dropped > 0) return;
-  host_.KeepTurn(job_.place, recorder_.Finish(job_.place, job_.request, job_.ids.id));
+  host_.KeepTurn(job_.place, recorder_.Finish(job_.place, job_.request));
 }
 
 void AnswerTask::Report(AnswerOutcome outcome, std::string error) {
@@ -292,7 +323,9 @@ void AnswerTask::Report(AnswerOutcome outcome, std::string error) {
   record.usage = usage_;
   record.recoveries = parser_.recoveries();
   record.gone = exchange_->gone();
-  record.first_token_seconds = first_token_seconds_;
+  if (usage_.completion_tokens > 0) {
+    record.first_token_seconds = Seconds(first_token_ - job_.arrived);
+  }
   record.seconds = Seconds(Clock::now() - job_.arrived);
   host_.OnAnswerEnd(record);
 }
@@ -303,6 +336,7 @@ class TaskSink : public AnswerSink {
  public:
   explicit TaskSink(std::shared_ptr<AnswerTask> task) : task_(std::move(task)) {}
   void OnStart(const CacheUse& use) override { task_->OnStart(use); }
+  void OnPrefill(int64_t done, int64_t /*total*/) override { task_->OnPrefill(done); }
   AnswerVerdict OnToken(const ServiceToken& token) override { return task_->OnToken(token); }
   void OnEnd(const Result<ServiceResult>& result) override { task_->OnEnd(result); }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,7 @@ class AnswerTask {
 
   // As AnswerSink.
   void OnStart(const CacheUse& use);
+  void OnPrefill(int64_t done);
   AnswerVerdict OnToken(const ServiceToken& token);
   void OnEnd(const Result<ServiceResult>& result);
 
@@ -95,6 +97,8 @@ class AnswerTask {
   void WritePieces();
   // complete: the parser found the end of the answer by itself.
   AnswerEnd EndOf(const ServiceResult& result, bool complete);
+  // Makes the usage of an answer that has no result what was done for it.
+  void CountWork();
   void Respond(int status, std::string body, double retry_after_seconds = 0);
   void Fail(const ApiError& error);
   void Report(AnswerOutcome outcome, std::string error);
@@ -113,8 +117,10 @@ class AnswerTask {
   bool head_sent_ = false;
   bool over_ = false;
   Clock::time_point last_sent_;
+  std::optional<Clock::time_point> started_at_;  // when it left the queue
+  int64_t prompt_done_ = 0;                      // tokens of the prompt, cached or read
+  Clock::time_point first_token_;                // once there is one
   Clock::time_point last_token_;
-  double first_token_seconds_ = -1;
 };
 
 // The sink of a task, for Service::Submit().

@@ -126,4 +126,14 @@ std::string AnswerCallId(ApiFamily family, std::string_view answer_id, int tool_
   return fmt::format("{}_{}_{}", prefix, answer_id, tool_index);
 }
 
+std::string AnswerIdIn(std::string_view text) {
+  const size_t begin = text.find('_');
+  if (begin == std::string_view::npos) return {};
+  const std::string_view rest = text.substr(begin + 1);
+  const std::string_view id = rest.substr(0, rest.find('_'));
+  if (id.size() != kAnswerIdDigits) return {};
+  const bool is_hex = id.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return is_hex ? std::string(id) : std::string();
+}
+
 }  // namespace minke

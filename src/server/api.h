@@ -116,16 +116,22 @@ struct Usage {
   Json Detail() const;
 };
 
+inline constexpr size_t kAnswerIdDigits = 32;  // hexadecimal
+
 // What identifies an answer; made by the server, so that tests can fix it.
 struct AnswerIds {
   std::string id;           // 32 hexadecimal digits; each family puts its prefixes before it
   int64_t created = 0;      // seconds since 1970
   std::string model;        // the name that the answer carries
   std::string fingerprint;  // system_fingerprint
+  std::string request_id;   // that errors name
 };
 
 // The id by which clients of a family speak of a call; tool_index counts from zero.
 std::string AnswerCallId(ApiFamily family, std::string_view answer_id, int tool_index);
+// The id of the answer (AnswerIds::id) within what clients send back of it: an item of a response,
+// a call, the signature of a thinking block. Empty where it is not of this form.
+std::string AnswerIdIn(std::string_view text);
 
 enum class AnswerFinish { kStop, kStopString, kLength, kToolCalls, kOverloaded };
 

@@ -161,7 +161,7 @@ bool HttpServer::Impl::OnAccepted(const NetError& error, HttpLoop& loop,
     NetError ignored;
     socket.non_blocking(true, ignored);
     const std::string answer =
-        HttpRefusalAnswer(shared.options, {503, "The server has too many connections."}, "");
+        HttpRefusalAnswer(shared.options, {503, "The server has too many connections."}, nullptr);
     socket.write_some(net::buffer(answer), ignored);
   } else {
     auto connection = std::make_shared<HttpConnection>(shared, loop, std::move(socket));

@@ -14,6 +14,29 @@
 
 namespace minke {
 
+struct HttpRequest {
+  std::string method;  // "GET"
+  // Decoded, without the query; starts with "/" and holds no control character. ".." is left to
+  // whoever takes a path for a file's.
+  std::string path;
+  std::string query;  // raw, without "?"
+  // Names in lower case. At most one each of host, content-length and transfer-encoding.
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;
+  std::string client;  // address of the peer, without its port
+
+  // The first header of that (lower-case) name, or empty.
+  std::string_view Header(std::string_view name) const;
+};
+
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
+// An answer of the server's own to a request that it did not take.
+struct HttpErrorAnswer {
+  HttpHeaders headers;  // besides those that are set here, Content-Type among them
+  std::string body;     // JSON
+};
+
 struct HttpOptions {
   std::string address = "127.0.0.1";  // IPv4 or IPv6 in digits, or "localhost"; "::" takes both
   uint16_t port = 8890;               // 0: any free one
@@ -35,28 +58,11 @@ struct HttpOptions {
   int64_t bytes_per_second_min = 8 << 10;
   // Of one stream; a client that falls further behind is dropped.
   int64_t unsent_bytes_max = int64_t{16} << 20;
-  // The body, in JSON, of an answer that the server gives itself (400, 408, 413, ...). `path` is
-  // empty where the request has not come that far. Called on a socket thread. Empty: plain text.
-  std::function<std::string(int status, std::string_view path, std::string_view message)>
-      refusal_body;
+  // What the server answers itself (400, 408, 413, ...). `head`: of the request, null where it has
+  // not come that far. Called on a socket thread. Empty: plain text.
+  std::function<HttpErrorAnswer(int status, const HttpRequest* head, std::string_view message)>
+      error_answer;
 };
-
-struct HttpRequest {
-  std::string method;  // "GET"
-  // Decoded, without the query; starts with "/" and holds no control character. ".." is left to
-  // whoever takes a path for a file's.
-  std::string path;
-  std::string query;  // raw, without "?"
-  // Names in lower case. At most one each of host, content-length and transfer-encoding.
-  std::vector<std::pair<std::string, std::string>> headers;
-  std::string body;
-  std::string client;  // address of the peer, without its port
-
-  // The first header of that (lower-case) name, or empty.
-  std::string_view Header(std::string_view name) const;
-};
-
-using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 // One request on its way to its answer. Every member but TakeBody() may be called from any thread.
 // If the last reference goes before an answer was given, the client gets a 500; if it goes between

@@ -89,15 +89,20 @@ std::shared_ptr<HttpConnection> HttpWaitingList::Longest() {
 }
 
 std::string HttpRefusalAnswer(const HttpOptions& options, const HttpRefusal& refusal,
-                              std::string_view path) {
-  const bool json = options.refusal_body != nullptr;
-  const std::string body =
-      json ? options.refusal_body(refusal.status, path, refusal.message) : refusal.message + "\n";
-  HttpHeaders headers = {{"Content-Type", json ? "application/json" : "text/plain"}};
-  if (refusal.status == 503) headers.emplace_back("Retry-After", "1");
-  return HttpAnswerHead(refusal.status, headers, fmt::format("Content-Length: {}\r\n", body.size()),
+                              const HttpRequest* head) {
+  const bool json = options.error_answer != nullptr;
+  HttpErrorAnswer answer;
+  if (json) {
+    answer = options.error_answer(refusal.status, head, refusal.message);
+  } else {
+    answer.body = refusal.message + "\n";
+  }
+  answer.headers.emplace_back("Content-Type", json ? "application/json" : "text/plain");
+  if (refusal.status == 503) answer.headers.emplace_back("Retry-After", "1");
+  return HttpAnswerHead(refusal.status, answer.headers,
+                        fmt::format("Content-Length: {}\r\n", answer.body.size()),
                         HttpAnswerForm{}) +
-         body;
+         answer.body;
 }
 
 HttpConnection::HttpConnection(HttpShared& shared, HttpLoop& loop, asio::ip::tcp::socket socket)
@@ -357,7 +362,7 @@ void HttpConnection::Refuse(const HttpRefusal& refusal) {
   LeaveWaiting();
   CountBody(0);
   out_ += HttpRefusalAnswer(shared_.options, refusal,
-                            reader_.head_done() ? reader_.request().path : std::string_view());
+                            reader_.head_done() ? &reader_.request() : nullptr);
   reader_ = HttpRequestReader(ReadLimits(shared_.options));
   stage_ = Stage::kRefuse;
   out_end_latest_ = Clock::time_point::max();

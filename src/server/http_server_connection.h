@@ -75,7 +75,7 @@ struct HttpLoop {
 
 // The answer of the server itself to what no handler sees; the connection ends after it.
 std::string HttpRefusalAnswer(const HttpOptions& options, const HttpRefusal& refusal,
-                              std::string_view path);
+                              const HttpRequest* head);
 
 // Lives on its loop's thread; EvictSoon() may be called from any thread.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {

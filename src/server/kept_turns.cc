@@ -51,7 +51,7 @@ void KeptTurns::TakePut() {
   }
 }
 
-size_t KeptTurns::Apply(std::string_view tenant, ChatRequest* request) {
+ReplayReport KeptTurns::Apply(std::string_view tenant, ChatRequest* request) {
   const std::scoped_lock lock(mutex_);
   TakePut();
   return map_.Apply(tenant, request);

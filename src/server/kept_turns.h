@@ -29,7 +29,7 @@ class KeptTurns {
   // thread, and all others would wait with it.
   void Put(std::string_view tenant, const ConversationDigest& conversation,
            const std::vector<std::string>& answer_ids, WrittenTurn turn);
-  size_t Apply(std::string_view tenant, ChatRequest* request);
+  ReplayReport Apply(std::string_view tenant, ChatRequest* request);
 
   // Writes the file if there is something new. Errors name it.
   Status Save();

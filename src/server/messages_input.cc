@@ -134,6 +134,7 @@ class MessagesInputReader {
         turn.content.push_back({.text = BodyText(block, "text")});
       } else if (type == "thinking") {
         std::string thinking = BodyText(block, "thinking");
+        if (turn.turn_id.empty()) turn.turn_id = IdOfTurn(block, "signature");
         if (turn.reasoning_content.has_value()) {
           turn.reasoning_content->append("\n").append(thinking);
         } else {

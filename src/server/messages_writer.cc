@@ -94,8 +94,8 @@ class MessagesWriter : public AnswerWriter {
   }
 
   std::string Error(const ApiError& error) override {
-    if (!stream_) return ErrorBody(ApiFamily::kMessages, error, ids_.id);
-    return StreamEvent("error", ErrorEnvelope(ApiFamily::kMessages, error, ids_.id));
+    if (!stream_) return ErrorBody(ApiFamily::kMessages, error, ids_.request_id);
+    return StreamEvent("error", ErrorEnvelope(ApiFamily::kMessages, error, ids_.request_id));
   }
 
   // Clients' watchdogs count events only, so a comment would not do (serving.md 1.7).

@@ -132,9 +132,9 @@ void WriteHttp(MetricsText& text, const MetricsSource& source) {
   text.Counter("minke_keep_alives_total", "Signs of life that were sent to waiting clients.",
                AsDouble(server.keep_alives));
   text.Counter("minke_stalled_answers_total", "Answers that the watchdog ended.",
-               AsDouble(server.stalled));
+               AsDouble(source.service.stalled));
   text.Counter("minke_replay_turns_total",
-               "Earlier turns with tool calls, by whether their exact tokens were known.",
+               "Earlier turns of the assistant, by whether their exact tokens were known.",
                AsDouble(server.replayed_turns), {{"found", "yes"}});
   text.Counter("minke_replay_turns_total", "", AsDouble(server.unreplayed_turns),
                {{"found", "no"}});

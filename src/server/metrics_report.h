@@ -56,9 +56,8 @@ class ServerMetrics {
   std::atomic<int64_t> unauthorized = 0;      // requests without a valid key
   std::atomic<int64_t> invalid = 0;           // requests that an API refused with 400 or 422
   std::atomic<int64_t> overloaded = 0;        // requests refused with 429 or 503
-  std::atomic<int64_t> stalled = 0;           // answers that the watchdog ended
   std::atomic<int64_t> replayed_turns = 0;    // turns found in the map of exact replays
-  std::atomic<int64_t> unreplayed_turns = 0;  // turns with tool calls that were not
+  std::atomic<int64_t> unreplayed_turns = 0;  // turns that were not
 
  private:
   int64_t Outcomes(AnswerOutcome outcome) const;

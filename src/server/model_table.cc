@@ -299,8 +299,13 @@ Json ModelTable::ListBody(const ModelFacts& facts) const {
 }
 
 ApiResult<Json> ModelTable::EntryBody(std::string_view name, const ModelFacts& facts) const {
-  const ModelEntry* entry = TRY(Resolve(name));
-  return ListedModel(*entry, facts);
+  ApiResult<const ModelEntry*> entry = Resolve(name);
+  if (entry) return ListedModel(**entry, facts);
+  // A request with that name is a bad one; the name's own page is just not there.
+  ApiError error = std::move(entry.error());
+  error.status = 404;
+  error.code = "model_not_found";
+  return tl::unexpected(std::move(error));
 }
 
 }  // namespace minke

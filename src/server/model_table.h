@@ -53,7 +53,7 @@ class ModelTable {
   // GET /models: the list of OpenAI's form, each entry with the members of Anthropic's, and the
   // array `models` that Codex reads.
   Json ListBody(const ModelFacts& facts) const;
-  // GET /models/NAME.
+  // GET /models/NAME. Errors: a 404 where Resolve() knows no such name.
   ApiResult<Json> EntryBody(std::string_view name, const ModelFacts& facts) const;
 
   const std::vector<ModelEntry>& entries() const { return entries_; }

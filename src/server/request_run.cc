@@ -71,7 +71,7 @@ AnswerIds Server::Impl::NewIds(const std::string& model) {
 }
 
 // A continued answer is left out: its client may have written the beginning.
-TurnPlace Server::Impl::PlaceOf(const ApiRequest& request, const std::string& tenant,
+TurnPlace Server::Impl::PlaceOf(const ApiRequest& request,
                                 const std::vector<int32_t>& prompt) const {
   TurnPlace place;
   if (request.family == ApiFamily::kCompletions || request.chat.messages.empty() ||
@@ -81,8 +81,6 @@ TurnPlace Server::Impl::PlaceOf(const ApiRequest& request, const std::string& te
   const auto header = std::find(prompt.rbegin(), prompt.rend(), turn_tokens.assistant);
   if (header == prompt.rend()) return place;
   place.kept = true;
-  place.tenant = tenant;
-  place.conversation = DigestOf(request.chat);
   place.prompt_end.assign(header.base() - 1, prompt.end());
   place.tokens = turn_tokens;
   return place;
@@ -127,7 +125,12 @@ void Server::Impl::RunRequest(Endpoint endpoint, const std::shared_ptr<HttpExcha
   const ApiResult<const ModelEntry*> model = models.Resolve(request->model);
   if (!model) return Refuse(family, model.error(), *exchange, request_id);
   const std::string tenant = TenantOf(key_name, request->user_id);
-  if (family != ApiFamily::kCompletions) turns.Apply(tenant, &request->chat);
+  ReplayReport replay;
+  if (family != ApiFamily::kCompletions) {
+    replay = turns.Apply(tenant, &request->chat);
+    metrics.replayed_turns += replay.found;
+    metrics.unreplayed_turns += replay.missing;
+  }
   ApiResult<std::vector<int32_t>> prompt = EncodeRequest(*request);
   if (!prompt) return Refuse(family, prompt.error(), *exchange, request_id);
   const auto prompt_tokens = static_cast<int64_t>(prompt->size());
@@ -144,8 +147,12 @@ void Server::Impl::RunRequest(Endpoint endpoint, const std::shared_ptr<HttpExcha
 
   AnswerJob job;
   job.ids = NewIds((*model)->id);
+  job.ids.request_id = request_id;
   if (!request->has_seed) request->sampling.seed = Mix(std::hash<std::string>()(job.ids.id));
-  job.place = PlaceOf(*request, tenant, *prompt);
+  job.place = PlaceOf(*request, *prompt);
+  job.place.tenant = tenant;
+  job.place.answer_id = job.ids.id;
+  job.place.conversation = replay.conversation;
   job.request = std::move(*request);
   job.request_id = request_id;
   job.key_name = key_name;

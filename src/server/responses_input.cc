@@ -150,6 +150,7 @@ class InputReader {
     ChatMessage* message = nullptr;
     if (role == "assistant") {
       message = &AssistantTurn();
+      if (message->turn_id.empty()) message->turn_id = IdOfTurn(item, "id");
     } else if (role == "user" || role == "developer") {
       message = &NewMessage(Role::kUser);
     } else if (role == "system") {
@@ -166,6 +167,7 @@ class InputReader {
   ApiStatus ReadReasoning(const Json& item, const std::string& path) {
     TRY_STATUS(CheckEntryTypes(item, path, kReasoningRules));
     ChatMessage& turn = AssistantTurn();
+    if (turn.turn_id.empty()) turn.turn_id = IdOfTurn(item, "id");
     const Json* content = BodyMember(item, "content");
     if (content == nullptr) return {};  // another service's, which only it can read
     for (const Json& part : content->as_array()) {
@@ -200,7 +202,9 @@ class InputReader {
     if (type == "custom_tool_call") call.arguments = Json(JsonObject{{"input", *arguments}});
     if (open_calls_.try_emplace(call.id, 0).second) call_order_.push_back(call.id);
     ++open_calls_[call.id];
-    AssistantTurn().tool_calls.push_back(std::move(call));
+    ChatMessage& turn = AssistantTurn();
+    if (turn.turn_id.empty()) turn.turn_id = IdOfTurn(item, "id");
+    turn.tool_calls.push_back(std::move(call));
     return {};
   }
 

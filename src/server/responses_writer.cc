@@ -87,7 +87,7 @@ class ResponsesWriter : public AnswerWriter {
   }
 
   std::string Error(const ApiError& error) override {
-    if (!stream_) return ErrorBody(ApiFamily::kResponses, error, ids_.id);
+    if (!stream_) return ErrorBody(ApiFamily::kResponses, error, ids_.request_id);
     return Fail(error, nullptr);
   }
 

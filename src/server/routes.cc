@@ -93,6 +93,15 @@ ApiFamily FamilyOf(Endpoint endpoint) {
   }
 }
 
+ApiFamily FamilyOf(const HttpRequest& request) {
+  const Endpoint endpoint = RouteOf(request.path).endpoint;
+  if (IsPost(endpoint)) return FamilyOf(endpoint);
+  std::string_view path = request.path;
+  const bool anthropic =
+      TakePrefix(path, "/anthropic") || !request.Header("anthropic-version").empty();
+  return anthropic ? ApiFamily::kMessages : ApiFamily::kChat;
+}
+
 HttpHeaders Server::Impl::CommonHeaders(const HttpRequest& request,
                                         const std::string& request_id) const {
   HttpHeaders headers = CorsHeaders(request, options.cors_origins);
@@ -115,14 +124,28 @@ void Server::Impl::Refuse(ApiFamily family, const ApiError& error, HttpExchange&
     const bool posts = IsPost(RouteOf(exchange.request().path).endpoint);
     headers.emplace_back("allow", posts ? "POST, HEAD, OPTIONS" : "GET, HEAD, OPTIONS");
   }
+  LogRefusal(exchange.request().path, error, request_id);
+  exchange.Respond(error.status, std::move(headers), ErrorBody(family, error, request_id));
+}
+
+HttpErrorAnswer Server::Impl::RefuseUnread(const ApiError& error, const HttpRequest* head) {
+  static const HttpRequest kNone;
+  const HttpRequest& request = head == nullptr ? kNone : *head;
+  const std::string request_id = RequestIdOf(request, NewIds({}).id);
+  LogRefusal(request.path, error, request_id);
+  return {.headers = CommonHeaders(request, request_id),
+          .body = ErrorBody(FamilyOf(request), error, request_id)};
+}
+
+void Server::Impl::LogRefusal(std::string_view path, const ApiError& error,
+                              const std::string& request_id) const {
   Json event;
   event.Set("event", "refused");
   event.Set("request_id", request_id);
-  event.Set("path", exchange.request().path);
+  event.Set("path", std::string(path));
   event.Set("status", error.status);
   event.Set("error", error.message);
   Log(event);
-  exchange.Respond(error.status, std::move(headers), ErrorBody(family, error, request_id));
 }
 
 void Server::Impl::RespondJson(HttpExchange& exchange, const Json& body,
@@ -136,7 +159,7 @@ void Server::Impl::Handle(std::shared_ptr<HttpExchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Clock::time_point arrived = Clock::now();
   const Route route = RouteOf(request.path);
-  const ApiFamily family = FamilyOf(route.endpoint);
+  const ApiFamily family = FamilyOf(request);
   const std::string request_id = RequestIdOf(request, NewIds({}).id);
   // A page of another site could otherwise reach this machine under a name of its own.
   if (IsLoopbackAddress(options.http.address) && !IsLoopbackHost(request.Header("host"))) {
@@ -223,7 +246,7 @@ void Server::Impl::Answer(const Route& route, std::shared_ptr<HttpExchange> exch
       return RespondJson(*exchange, models.ListBody(facts), request_id);
     case Endpoint::kModel: {
       ApiResult<Json> body = models.EntryBody(route.name, facts);
-      if (!body) return Refuse(ApiFamily::kChat, body.error(), *exchange, request_id);
+      if (!body) return Refuse(FamilyOf(request), body.error(), *exchange, request_id);
       return RespondJson(*exchange, *body, request_id);
     }
     case Endpoint::kUsage: {

@@ -39,11 +39,6 @@ Status CheckAddress(const ServerOptions& options) {
       options.http.address));
 }
 
-std::string RefusalBody(int status, std::string_view path, std::string_view message) {
-  const ApiError error{.status = status, .message = std::string(message)};
-  return ErrorBody(FamilyOf(RouteOf(path).endpoint), error, {});
-}
-
 }  // namespace
 
 Server::Impl::~Impl() {
@@ -95,7 +90,10 @@ Status Server::Impl::Open(std::unique_ptr<Service> service_in) {
   HttpOptions http_options = options.http;
   http_options.body_bytes_max =
       std::min(http_options.body_bytes_max, static_cast<int64_t>(kRequestBytesMax));
-  http_options.refusal_body = RefusalBody;
+  http_options.error_answer = [this](int status, const HttpRequest* head,
+                                     std::string_view message) {
+    return RefuseUnread({.status = status, .message = std::string(message)}, head);
+  };
   http = TRY(HttpServer::Start(http_options, [this](std::shared_ptr<HttpExchange> exchange) {
     Handle(std::move(exchange));
   }));
@@ -165,7 +163,9 @@ void Server::Impl::OnAnswerEnd(const AnswerRecord& record) {
   answer.cost = usage.cost;
   answer.recoveries = record.recoveries;
   metrics.AddAnswer(answer);
-  if (ledger != nullptr && usage.completion_tokens > 0) {
+  // A client that leaves pays for what was done until then; what failed costs nothing.
+  const bool billed = record.outcome != AnswerOutcome::kError;
+  if (ledger != nullptr && billed && usage.prompt_tokens + usage.completion_tokens > 0) {
     ledger->Add({.unix_seconds = static_cast<int64_t>(std::time(nullptr)),
                  .key_name = record.key_name,
                  .model = record.model,
@@ -196,7 +196,7 @@ void Server::Impl::OnAnswerEnd(const AnswerRecord& record) {
 }
 
 void Server::Impl::KeepTurn(const TurnPlace& place, WrittenTurn turn) {
-  turns.Put(place.tenant, place.conversation, {}, std::move(turn));
+  turns.Put(place.tenant, place.conversation, {place.answer_id}, std::move(turn));
 }
 
 void Server::Impl::SaveTurns() {

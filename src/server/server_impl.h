@@ -51,6 +51,9 @@ struct Route {
 // stand before an endpoint.
 Route RouteOf(std::string_view path);
 ApiFamily FamilyOf(Endpoint endpoint);
+// In whose envelope an error is answered: that of the endpoint; where it has none, Messages to who
+// asks below /anthropic or with the header of that API.
+ApiFamily FamilyOf(const HttpRequest& request);
 
 // A file of the web page, compiled in.
 struct PageFile {
@@ -81,8 +84,8 @@ struct Server::Impl : AnswerHost {
   ApiResult<ApiRequest> ReadRequest(Endpoint endpoint, const std::string& body) const;
   ApiResult<std::vector<int32_t>> EncodeRequest(const ApiRequest& request) const;
   AnswerIds NewIds(const std::string& model);
-  TurnPlace PlaceOf(const ApiRequest& request, const std::string& tenant,
-                    const std::vector<int32_t>& prompt) const;
+  // Whether its answer can be kept, and after which tokens it comes.
+  TurnPlace PlaceOf(const ApiRequest& request, const std::vector<int32_t>& prompt) const;
   // A failure is a warning in the log.
   void SaveTurns();
   void Submit(AnswerJob job, std::vector<int32_t> prompt, const std::string& tenant,
@@ -90,9 +93,13 @@ struct Server::Impl : AnswerHost {
 
   void Refuse(ApiFamily family, const ApiError& error, HttpExchange& exchange,
               const std::string& request_id);
+  // What the HTTP server answers by itself. `head`: null where the request has not come that far.
+  HttpErrorAnswer RefuseUnread(const ApiError& error, const HttpRequest* head);
   // The same for a prompt and an answer that do not fit the context.
   void RefuseLength(const ApiRequest& request, const ApiError& error, HttpExchange& exchange,
                     const std::string& request_id);
+  void LogRefusal(std::string_view path, const ApiError& error,
+                  const std::string& request_id) const;
   void RespondJson(HttpExchange& exchange, const Json& body, const std::string& request_id);
   HttpHeaders CommonHeaders(const HttpRequest& request, const std::string& request_id) const;
   // GET bodies (operator_pages.cc).

@@ -29,11 +29,10 @@ void TurnRecorder::AddPiece(const AnswerPiece& piece) {
   }
 }
 
-WrittenTurn TurnRecorder::Finish(const TurnPlace& place, const ApiRequest& request,
-                                 const std::string& id) {
+WrittenTurn TurnRecorder::Finish(const TurnPlace& place, const ApiRequest& request) {
   for (size_t i = 0; i < turn_.tool_calls.size(); ++i) {
     turn_.tool_calls[i].arguments = Json(std::move(arguments_[i]));
-    turn_.tool_calls[i].id = AnswerCallId(request.family, id, static_cast<int>(i));
+    turn_.tool_calls[i].id = AnswerCallId(request.family, place.answer_id, static_cast<int>(i));
   }
   turn_.thinking = request.opens_reasoning();
   turn_.ids =

@@ -15,6 +15,7 @@ namespace minke {
 struct TurnPlace {
   bool kept = false;  // the family and the request let the turn be kept
   std::string tenant;
+  std::string answer_id;  // of AnswerIds
   ConversationDigest conversation;
   std::vector<int32_t> prompt_end;  // from the last `<｜Assistant｜>` on
   TurnTokens tokens;
@@ -24,8 +25,8 @@ class TurnRecorder {
  public:
   void AddToken(int32_t id) { drawn_.push_back(id); }
   void AddPiece(const AnswerPiece& piece);
-  // `id`: of AnswerIds. To be called once, after all else.
-  WrittenTurn Finish(const TurnPlace& place, const ApiRequest& request, const std::string& id);
+  // To be called once, after all else.
+  WrittenTurn Finish(const TurnPlace& place, const ApiRequest& request);
 
  private:
   std::vector<int32_t> drawn_;

@@ -28,10 +28,9 @@ ChatMessage MessageOf(const WrittenTurn& turn) {
   return message;
 }
 
-std::string TextKey(std::string_view tenant, ConversationDigest before,
-                    const ChatMessage& message) {
-  before.Add(message);
-  return KeyOf(tenant, 't', before.Text());
+// `after`: of the conversation up to the turn and with it.
+std::string TextKey(std::string_view tenant, const ConversationDigest& after) {
+  return KeyOf(tenant, 't', after.Text());
 }
 
 size_t BytesOf(const WrittenTurn& turn, const std::vector<std::string>& keys) {
@@ -49,7 +48,9 @@ size_t BytesOf(const WrittenTurn& turn, const std::vector<std::string>& keys) {
 
 void ReplayMap::Put(std::string_view tenant, const ConversationDigest& conversation,
                     const std::vector<std::string>& answer_ids, WrittenTurn turn) {
-  std::vector<std::string> keys = {TextKey(tenant, conversation, MessageOf(turn))};
+  ConversationDigest after = conversation;
+  after.Add(MessageOf(turn));
+  std::vector<std::string> keys = {TextKey(tenant, after)};
   for (ToolCall& call : turn.tool_calls) {
     if (!call.id.empty()) keys.push_back(KeyOf(tenant, 'c', call.id));
     if (!call.arguments.is_string()) {
@@ -93,7 +94,7 @@ const WrittenTurn* ReplayMap::Find(const std::string& key) {
   return &found->second->turn;
 }
 
-const WrittenTurn* ReplayMap::FindFor(std::string_view tenant, const ConversationDigest& before,
+const WrittenTurn* ReplayMap::FindFor(std::string_view tenant, const ConversationDigest& after,
                                       const ChatMessage& message) {
   std::vector<std::string> keys;
   for (const ToolCall& call : message.tool_calls) {
@@ -101,7 +102,7 @@ const WrittenTurn* ReplayMap::FindFor(std::string_view tenant, const Conversatio
     if (keys.size() == 1) break;  // all calls of a turn find the same one
   }
   if (!message.turn_id.empty()) keys.push_back(KeyOf(tenant, 'a', message.turn_id));
-  keys.push_back(TextKey(tenant, before, message));
+  keys.push_back(TextKey(tenant, after));
   for (const std::string& key : keys) {
     const WrittenTurn* turn = Find(key);
     if (turn != nullptr && SaysTheSame(*turn, message)) return turn;
@@ -109,22 +110,22 @@ const WrittenTurn* ReplayMap::FindFor(std::string_view tenant, const Conversatio
   return nullptr;
 }
 
-size_t ReplayMap::Apply(std::string_view tenant, ChatRequest* request) {
-  size_t applied = 0;
-  ConversationDigest before;
+ReplayReport ReplayMap::Apply(std::string_view tenant, ChatRequest* request) {
+  ReplayReport report;
   for (std::vector<ChatMessage>* messages : {&request->context, &request->messages}) {
     for (ChatMessage& message : *messages) {
-      if (message.role == Role::kAssistant) {
-        if (const WrittenTurn* turn = FindFor(tenant, before, message)) {
-          message.exact_ids = turn->ids;
-          message.exact_thinking = turn->thinking;
-          ++applied;
-        }
+      report.conversation.Add(message);
+      if (message.role != Role::kAssistant) continue;
+      if (const WrittenTurn* turn = FindFor(tenant, report.conversation, message)) {
+        message.exact_ids = turn->ids;
+        message.exact_thinking = turn->thinking;
+        ++report.found;
+      } else if (!message.wo_eos) {  // that one is still to be written
+        ++report.missing;
       }
-      before.Add(message);
     }
   }
-  return applied;
+  return report;
 }
 
 }  // namespace minke

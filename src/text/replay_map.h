@@ -67,6 +67,13 @@ class ConversationDigest {
 // Of all messages of a request, those of its context first.
 ConversationDigest DigestOf(const ChatRequest& request);
 
+// What ReplayMap::Apply() made of a request.
+struct ReplayReport {
+  int64_t found = 0;                // assistant messages that got their exact ids
+  int64_t missing = 0;              // those that did not
+  ConversationDigest conversation;  // DigestOf() the request
+};
+
 class ReplayMap {
  public:
   explicit ReplayMap(size_t bytes_max = kReplayBytesDefault) : bytes_max_(bytes_max) {}
@@ -81,8 +88,7 @@ class ReplayMap {
            const std::vector<std::string>& answer_ids, WrittenTurn turn);
 
   // Gives each assistant message that says what a model wrote here the exact ids of that.
-  // Returns how many got them.
-  size_t Apply(std::string_view tenant, ChatRequest* request);
+  ReplayReport Apply(std::string_view tenant, ChatRequest* request);
 
   size_t turns() const { return turns_.size(); }
   size_t bytes() const { return bytes_; }  // of memory, at most bytes_max
@@ -105,7 +111,8 @@ class ReplayMap {
   void Insert(std::vector<std::string> keys, WrittenTurn turn);
   void Evict(Turns::iterator turn);
   const WrittenTurn* Find(const std::string& key);
-  const WrittenTurn* FindFor(std::string_view tenant, const ConversationDigest& before,
+  // `after`: of the conversation up to the message and with it.
+  const WrittenTurn* FindFor(std::string_view tenant, const ConversationDigest& after,
                              const ChatMessage& message);
 
   size_t bytes_max_;

@@ -16,6 +16,7 @@ Result<std::unique_ptr<WholeServer>> WholeServer::Start(WholeServerOptions optio
   }
   std::unique_ptr<Engine> engine = TRY(Engine::Open(options.engine));
   std::unique_ptr<Service> service = TRY(Service::Start(std::move(engine), options.service));
+  whole->service_ = service.get();
   options.server.http.port = 0;
   whole->server_ = TRY(Server::Start(options.server, std::move(service)));
   const std::string url = whole->server_->url();

@@ -29,12 +29,15 @@ class WholeServer {
 
   uint16_t port() const { return port_; }
   Server& server() { return *server_; }
+  // Behind the server, to compare what it says with.
+  Service& service() { return *service_; }
 
  private:
   WholeServer() = default;
 
   std::unique_ptr<ScriptedModel> model_;  // outlives the engine in the server
   std::unique_ptr<Server> server_;
+  Service* service_ = nullptr;  // the server's
   uint16_t port_ = 0;
 };
 

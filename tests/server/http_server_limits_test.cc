@@ -41,14 +41,19 @@ TEST(HttpLimits, RefusalsHaveTheirStatus) {
 TEST(HttpLimits, RefusalsAreInTheWordsOfTheApi) {
   HttpOptions options = AnyPort();
   options.body_bytes_max = 3;
-  options.refusal_body = [](int status, std::string_view path, std::string_view message) {
-    return "{\"" + std::to_string(status) + "\":\"" + std::string(path) +
-           "\",\"m\":" + std::to_string(message.empty() ? 0 : 1) + "}";
+  options.error_answer = [](int status, const HttpRequest* head, std::string_view message) {
+    HttpErrorAnswer answer;
+    answer.headers = {{"x-request-id", "7"}};
+    answer.body = "{\"" + std::to_string(status) + "\":\"" +
+                  (head == nullptr ? std::string() : head->path) +
+                  "\",\"m\":" + std::to_string(message.empty() ? 0 : 1) + "}";
+    return answer;
   };
   const auto server = StartServer(options, Echo);
   const RawAnswer large = RawClient(server->port()).Ask(PostRequest("/v1/messages?x", "four"));
   EXPECT_EQ(large.body, "{\"413\":\"/v1/messages\",\"m\":1}");
   EXPECT_EQ(large.headers.at("content-type"), "application/json");
+  EXPECT_EQ(large.headers.at("x-request-id"), "7");
   EXPECT_EQ(RawClient(server->port()).Ask("x\r\n\r\n").body, "{\"400\":\"\",\"m\":1}");
 }
 

@@ -31,12 +31,18 @@ constexpr const char* kOddCall =
     "<｜DSML｜ parameter name=\"what\" string=\"true\">tea</｜DSML｜ parameter>\n"
     "</｜DSML｜ invoke>\n</｜DSML｜ calls>";
 
+// The parser drops the empty lines, so that the text alone is not what was written.
+constexpr const char* kOddText =
+    "I think.\n\n</think>\n\n\nFive six seven eight nine ten eleven twelve thirteen.";
+constexpr const char* kOddTextShown = "Five six seven eight nine ten eleven twelve thirteen.";
+
 class TurnsServer {
  public:
   explicit TurnsServer(const TempDirectory& disk) {
     ScriptedModelOptions scripts;
     scripts.scripts = {{"<tool_result>", "It came.</think>Tea it is."},
                        {"find", kOddCall},
+                       {"plain", kOddText},
                        {"", "Hm, one two three four.</think>Five six seven eight nine ten."}};
     auto model = ScriptedModel::Create(kTurnsModel, std::move(scripts));
     EXPECT_TRUE(model.has_value()) << model.error().message;
@@ -70,13 +76,10 @@ class TurnsServer {
   }
 
   std::string Post(const std::string& path, const std::string& body) {
-    const std::string url = server_->url();
-    test::RawClient client(
-        static_cast<uint16_t>(std::atoi(url.substr(url.rfind(':') + 1).c_str())));
-    const test::RawAnswer answer = client.Ask(
-        fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                    "Content-Length: {}\r\n\r\n{}",
-                    path, body.size(), body));
+    const test::RawAnswer answer =
+        Ask(fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                        "Content-Length: {}\r\n\r\n{}",
+                        path, body.size(), body));
     EXPECT_EQ(answer.status, 200) << answer.body;
     return answer.body;
   }
@@ -86,8 +89,23 @@ class TurnsServer {
     return json.has_value() ? std::move(*json) : Json();
   }
   Server& server() { return *server_; }
+  // Earlier turns whose exact tokens were known.
+  int64_t TurnsFound() {
+    constexpr std::string_view kLine = "minke_replay_turns_total{found=\"yes\"} ";
+    const std::string metrics = Ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").body;
+    const size_t at = metrics.find(kLine);
+    EXPECT_NE(at, std::string::npos) << metrics;
+    return at == std::string::npos ? -1 : std::atoll(metrics.c_str() + at + kLine.size());
+  }
 
  private:
+  test::RawAnswer Ask(const std::string& request) {
+    const std::string url = server_->url();
+    test::RawClient client(
+        static_cast<uint16_t>(std::atoi(url.substr(url.rfind(':') + 1).c_str())));
+    return client.Ask(request);
+  }
+
   std::unique_ptr<ScriptedModel> model_;
   std::unique_ptr<Server> server_;
 };
@@ -163,6 +181,162 @@ TEST(KeptTurns, AClientThatSpellsTheCallAnewHitsTheCacheToTheEndOfTheTurn) {
   EXPECT_TRUE(again.server().warnings().empty());
   ExpectWholeTurnCached(
       first, again.Ask("/v1/chat/completions", SecondTurn(first, "\\nLet me see. ", "tea")));
+}
+
+// ---- turns without calls, in all families ----
+
+struct TurnFamily {
+  const char* path;
+  const char* list;        // of messages
+  const char* max_tokens;  // the member
+};
+constexpr TurnFamily kTurnFamilies[] = {
+    {"/v1/chat/completions", "messages", "max_tokens"},
+    {"/v1/responses", "input", "max_output_tokens"},
+    {"/v1/messages", "messages", "max_tokens"},
+};
+
+std::string TurnBody(const TurnFamily& family, const std::string& list, int max_tokens) {
+  return fmt::format(R"({{"model":"deepseek-flash","{}":[{}],"{}":{}}})", family.list, list,
+                     family.max_tokens, max_tokens);
+}
+
+std::string UserLine(const std::string& text) {
+  return R"({"role":"user","content":")" + text + R"("})";
+}
+
+// Tokens of a prompt and its answer; and those of a prompt that came from the cache.
+int64_t AllTokens(const TurnFamily& family, const Json& answer) {
+  if (family.path != std::string("/v1/messages")) return Number(answer, {"usage", "total_tokens"});
+  return Number(answer, {"usage", "input_tokens"}) +
+         Number(answer, {"usage", "cache_read_input_tokens"}) +
+         Number(answer, {"usage", "output_tokens"});
+}
+int64_t HitTokens(const TurnFamily& family, const Json& answer) {
+  const std::string path = family.path;
+  if (path == "/v1/messages") return Number(answer, {"usage", "cache_read_input_tokens"});
+  const bool chat = path == "/v1/chat/completions";
+  return Number(
+      answer, {"usage", chat ? "prompt_tokens_details" : "input_tokens_details", "cached_tokens"});
+}
+
+// What the family shows of an answer's text.
+std::string ShownText(const TurnFamily& family, const Json& answer) {
+  const std::string path = family.path;
+  if (path == "/v1/chat/completions") {
+    return TextAt(answer, {"choices", "0", "message", "content"});
+  }
+  if (path == "/v1/messages") return TextAt(answer, {"content", "1", "text"});
+  return TextAt(answer, {"output", "1", "content", "0", "text"});
+}
+
+TEST(KeptTurns, AClientThatSendsTheTextAloneHitsTheCacheToTheEndOfTheTurn) {
+  const TempDirectory disk;
+  TurnsServer server(disk);
+  for (const TurnFamily& family : kTurnFamilies) {
+    // Whole, and cut by the limit, which the client sees whole all the same.
+    for (const int max_tokens : {400, 30}) {
+      SCOPED_TRACE(fmt::format("{} {}", family.path, max_tokens));
+      const std::string ask = UserLine(fmt::format("{} plain {}", family.path, max_tokens));
+      const Json first = server.Ask(family.path, TurnBody(family, ask, max_tokens));
+      const std::string text = ShownText(family, first);
+      ASSERT_FALSE(text.empty());
+      EXPECT_EQ(text == kOddTextShown, max_tokens == 400) << text;
+      const std::string turn = R"(,{"role":"assistant","content":"\n)" + text + R"( "},)";
+      const Json second =
+          server.Ask(family.path, TurnBody(family, ask + turn + UserLine("and then?"), 40));
+      EXPECT_GE(HitTokens(family, second), AllTokens(family, first) - 1);
+      // Other words are no turn of the model's.
+      const std::string edited = R"(,{"role":"assistant","content":"x)" + text + R"("},)";
+      const Json third =
+          server.Ask(family.path, TurnBody(family, ask + edited + UserLine("and then?"), 40));
+      EXPECT_LT(HitTokens(family, third), AllTokens(family, first) - 1);
+    }
+  }
+}
+
+// A client that has shortened its history keeps the latest turns as they were: by their ids they
+// are still what the model wrote, though nothing before them is.
+TEST(KeptTurns, ATurnIsKnownByTheIdsOfItsItemsAfterAnotherBeginning) {
+  const TempDirectory disk;
+  TurnsServer server(disk);
+  const TurnFamily& responses = kTurnFamilies[1];
+  const Json response =
+      server.Ask(responses.path, TurnBody(responses, UserLine("plain and long"), 400));
+  const std::string text =
+      R"(,"content":[{"type":"output_text","text":")" + std::string(kOddTextShown) + R"("}]},)";
+  const auto ask = [&](const std::string& item) {
+    const int64_t before = server.TurnsFound();
+    server.Ask(responses.path,
+               TurnBody(responses, UserLine("short") + item + UserLine("and then?"), 40));
+    return server.TurnsFound() - before;
+  };
+  const std::string message = R"({"type":"message","role":"assistant","id":")";
+  EXPECT_EQ(ask("," + message + "msg_other\"" + text), 0);
+  EXPECT_EQ(ask("," + message + TextAt(response, {"output", "1", "id"}) + "\"" + text), 1);
+  // The item of the reasoning tells as well.
+  EXPECT_EQ(ask(R"(,{"type":"reasoning","summary":[],"id":")" +
+                TextAt(response, {"output", "0", "id"}) + "\"}," + message + "msg_other\"" + text),
+            1);
+  // In Messages the signature of the thinking does, which is the id of the message.
+  const TurnFamily& messages = kTurnFamilies[2];
+  const Json answer =
+      server.Ask(messages.path, TurnBody(messages, UserLine("plain and longer"), 400));
+  const auto ask_signed = [&](const std::string& signature) {
+    const int64_t before = server.TurnsFound();
+    const std::string turn =
+        fmt::format(R"(,{{"role":"assistant","content":[{{"type":"thinking","thinking":"I think.",)"
+                    R"("signature":"{}"}},{{"type":"text","text":"{}"}}]}},)",
+                    signature, kOddTextShown);
+    server.Ask(messages.path,
+               TurnBody(messages, UserLine("short") + turn + UserLine("and then?"), 40));
+    return server.TurnsFound() - before;
+  };
+  EXPECT_EQ(ask_signed("of another service"), 0);
+  EXPECT_EQ(ask_signed(TextAt(answer, {"content", "0", "signature"})), 1);
+}
+
+// Calls of the other two families, spelled anew: their arguments are a text in Responses and a
+// value in Messages.
+TEST(KeptTurns, CallsOfAgentsHitTheCacheToTheEndOfTheTurn) {
+  const TempDirectory disk;
+  TurnsServer server(disk);
+  const std::string schema =
+      R"({"type":"object","properties":{"what":{"type":"string"},"where":{"type":"object"}}})";
+  const std::string responses_tools =
+      R"("tools":[{"type":"function","name":"find","parameters":)" + schema + "}]";
+  const auto respond = [&](const std::string& list) {
+    return server.Ask("/v1/responses", R"({"model":"deepseek-flash",)" + responses_tools +
+                                           R"(,"input":[)" + list + "]}");
+  };
+  const Json first = respond(UserLine("find it"));
+  const std::string call_id = TextAt(first, {"output", "2", "call_id"});
+  ASSERT_FALSE(call_id.empty());
+  const Json second = respond(
+      UserLine("find it") +
+      R"(,{"type":"message","role":"assistant","content":"Let me see."},{"type":"function_call",)"
+      R"("name":"find","arguments":"{\"what\":\"tea\", \"where\":{\"b\":1,\"a\":2}}","call_id":")" +
+      call_id + R"("},{"type":"function_call_output","output":"here","call_id":")" + call_id +
+      R"("})");
+  EXPECT_GE(HitTokens(kTurnFamilies[1], second), AllTokens(kTurnFamilies[1], first) - 1);
+
+  const auto message = [&](const std::string& list) {
+    return server.Ask("/v1/messages",
+                      R"({"model":"deepseek-flash","max_tokens":400,"tools":[{"name":"find",)"
+                      R"("input_schema":)" +
+                          schema + R"(}],"messages":[)" + list + "]}");
+  };
+  const Json call = message(UserLine("find it"));
+  const std::string use_id = TextAt(call, {"content", "2", "id"});
+  ASSERT_FALSE(use_id.empty());
+  const Json result = message(
+      UserLine("find it") +
+      R"(,{"role":"assistant","content":[{"type":"text","text":"Let me see."},{"type":"tool_use",)"
+      R"("name":"find","input":{"what":"tea","where":{"a":2,"b":1}},"id":")" +
+      use_id +
+      R"("}]},{"role":"user","content":[{"type":"tool_result","content":"here","tool_use_id":")" +
+      use_id + R"("}]})");
+  EXPECT_GE(HitTokens(kTurnFamilies[2], result), AllTokens(kTurnFamilies[2], call) - 1);
 }
 
 TEST(KeptTurns, ADamagedFileIsAWarningAndAnEmptyMap) {

@@ -106,6 +106,7 @@ MetricsSource Source(const ServerMetrics& metrics) {
                          &service.finished,
                          &service.cancelled,
                          &service.failed,
+                         &service.stalled,
                          &service.preemptions,
                          &service.prompt_tokens,
                          &service.cached_ram_tokens,
@@ -258,6 +259,7 @@ TEST(MetricsReport, SaysWhatTheServerCounted) {
   EXPECT_EQ(samples.at("minke_requests{state=\"decoding\"}"), service.decoding);
   EXPECT_EQ(samples.at("minke_cached_tokens_total{tier=\"disk\"}"), service.cached_disk_tokens);
   EXPECT_EQ(samples.at("minke_replayed_tokens_total"), service.replayed_tokens);
+  EXPECT_EQ(samples.at("minke_stalled_answers_total"), service.stalled);
   EXPECT_EQ(samples.at("minke_checksum_failures_total"), service.cache.disk_records_damaged);
   EXPECT_EQ(samples.at("minke_http_disconnects_total"), source.http.disconnects_total);
 }

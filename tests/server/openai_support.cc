@@ -120,7 +120,8 @@ AnswerIds GoldenIdsOfAnswer() {
   return {.id = "0123456789abcdef0123456789abcdef",
           .created = 1'790'000'000,
           .model = "deepseek-flash",
-          .fingerprint = "fp_minke"};
+          .fingerprint = "fp_minke",
+          .request_id = "0123456789abcdef0123456789abcdef"};
 }
 
 Usage GoldenUsage() {

@@ -154,7 +154,7 @@ bool Continues(Conversation* conversation, const std::string& messages,
   const Ids rendered = IdsOf(request);
   EXPECT_FALSE(BeginsWith(rendered, conversation->written.prompt, conversation->written.drawn))
       << "the test must be able to fail";
-  const size_t applied = conversation->map.Apply(tenant, &request);
+  const int64_t applied = conversation->map.Apply(tenant, &request).found;
   const Ids ids = IdsOf(request);
   EXPECT_TRUE(applied > 0 || ids == rendered);
   return BeginsWith(ids, conversation->written.prompt, conversation->written.drawn);
@@ -219,7 +219,10 @@ TEST(ReplayMap, TurnsWithoutIdsAreKnownByTheirConversation) {
   // But its id says so.
   ChatRequest request = Request(Body(other + yes, ""));
   request.messages[1].turn_id = "resp_1";
-  EXPECT_EQ(conversation.map.Apply("t", &request), 1U);
+  const ReplayReport report = conversation.map.Apply("t", &request);
+  EXPECT_EQ(report.found, 1);
+  EXPECT_EQ(report.missing, 0);
+  EXPECT_EQ(report.conversation.Text(), DigestOf(request).Text()) << "read once";
 }
 
 TEST(ReplayMap, WhatThePromptBeganBelongsToTheTurn) {
@@ -265,7 +268,7 @@ WrittenTurn SmallTurn(const std::string& id, size_t text_bytes) {
   return turn;
 }
 
-size_t Found(ReplayMap* map, const std::string& id, size_t text_bytes) {
+int64_t Found(ReplayMap* map, const std::string& id, size_t text_bytes) {
   ChatRequest request;
   request.messages.resize(1);
   request.messages[0].role = Role::kAssistant;
@@ -273,7 +276,7 @@ size_t Found(ReplayMap* map, const std::string& id, size_t text_bytes) {
   part.text = std::string(text_bytes, 'x');
   request.messages[0].content = {part};
   request.messages[0].tool_calls = {{id, "f", Json("{}")}};
-  return map->Apply("t", &request);
+  return map->Apply("t", &request).found;
 }
 
 TEST(ReplayMap, TheLeastRecentlyUsedTurnMakesRoom) {
@@ -288,11 +291,11 @@ TEST(ReplayMap, TheLeastRecentlyUsedTurnMakesRoom) {
   };
   for (int i = 0; i < 4; ++i) put(i);
   EXPECT_EQ(map.turns(), 4U);
-  EXPECT_EQ(Found(&map, "call_0", 1000), 1U);
+  EXPECT_EQ(Found(&map, "call_0", 1000), 1);
   for (int i = 4; i < 8; ++i) put(i);
-  EXPECT_EQ(Found(&map, "call_0", 1000), 1U) << "used lately";
-  EXPECT_EQ(Found(&map, "call_1", 1000), 0U);
-  EXPECT_EQ(Found(&map, "call_7", 1000), 1U);
+  EXPECT_EQ(Found(&map, "call_0", 1000), 1) << "used lately";
+  EXPECT_EQ(Found(&map, "call_1", 1000), 0);
+  EXPECT_EQ(Found(&map, "call_7", 1000), 1);
   // What could never fit pushes nobody out.
   const size_t turns = map.turns();
   map.Put("t", digest, {}, SmallTurn("large", 10'001));
@@ -338,13 +341,13 @@ TEST(ReplayMap, DamagedBytesAreErrors) {
 TEST(ReplayMap, ConversationsOfAnyShape) {
   Conversation conversation = AfterOneCall();
   ChatRequest request;
-  EXPECT_EQ(conversation.map.Apply("tenant", &request), 0U);
+  EXPECT_EQ(conversation.map.Apply("tenant", &request).found, 0);
   request.messages.resize(3);
   request.messages[0].role = Role::kAssistant;
   request.messages[1].role = Role::kTool;
   request.messages[2].role = Role::kAssistant;
   request.messages[2].tool_calls = {{"call_0", "f", Json()}, {"call_0", "f", Json(JsonArray())}};
-  EXPECT_EQ(conversation.map.Apply("tenant", &request), 0U);
+  EXPECT_EQ(conversation.map.Apply("tenant", &request).found, 0);
 }
 
 }  // namespace
