@@ -1,7 +1,8 @@
 // Scores of the sparse indexer (architecture.md 4.5) in integers. Queries and keys are Q4I: twice
 // an E2M1 value is an integer from -12 to 12, and every group of 32 has a power of two as its
 // scale. So a dot product is a sum of integers with a shift per group; it has no order and no error
-// until it becomes a float, as kernels.h defines it.
+// until it becomes a float, as kernels.h defines it. Every 32-bit lane of a vector belongs to one
+// key and takes four of its dimensions at once, so no lanes have to be added up.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -26,21 +27,20 @@ namespace {
 
 constexpr int64_t kGroup = reference::kScaleGroup;
 constexpr int64_t kStep = 2 * kGroup;  // dimensions whose packed codes fill a vector
-constexpr int64_t kKeys = 8;           // keys scored together
-constexpr int kQueryBias = 96;         // makes a shifted query code an unsigned byte
-constexpr int kQueryShiftMax = 3;      // 12 << 3 = 96
-constexpr int kKeyShiftMax = 13;       // within 16 bits, and the sums within 32
-constexpr int kExponentMax = 50;       // of both sides: no product leaves the normal floats
+constexpr int64_t kOctet = 8;          // keys of a vector, each in a lane of 32 bits
+constexpr int64_t kOctets = 2;         // scored together, so that a query byte is loaded once
+constexpr int64_t kKeys = kOctet * kOctets;
+constexpr int64_t kQuads = kGroup / 8;  // of even dimensions in a group, and of odd ones
+constexpr int kQueryBias = 96;          // makes a shifted query code an unsigned byte
+constexpr int kQueryShiftMax = 3;       // 12 << 3 = 96
+constexpr int kKeyShiftMax = 13;        // within 16 bits, and the sums within 32
+constexpr int kExponentMax = 50;        // of both sides: no product leaves the normal floats
 
 // Bytes of one step: its even dimensions, then its odd ones, the first group before the second.
 struct alignas(32) StepBytes {
   std::array<uint8_t, kGroup> even;
   std::array<uint8_t, kGroup> odd;
 };
-struct alignas(32) StepShifts {
-  std::array<int16_t, kGroup / 2> factors;  // 1 << shift, eight times for each group
-};
-
 // ---- queries ----
 
 // The heads of one query as biased bytes, and what one unit of a head is worth.
@@ -103,72 +103,116 @@ Queries FixQueries(View<const float> x) {
 
 // ---- keys ----
 
-// kKeys keys as signed bytes.
-struct Keys {
-  std::vector<StepBytes> steps;    // [steps][kKeys]
-  std::vector<StepShifts> shifts;  // [steps][kKeys]
-  alignas(32) std::array<int32_t, kKeys> exponents;
-  alignas(32) std::array<int32_t, kKeys> bias;  // what the bias of the queries adds to a dot
+// Eight keys, one in each lane.
+template <int kSteps>
+struct alignas(32) Octet {
+  static constexpr int64_t kGroups = 2 * kSteps;
+  using Lanes = std::array<int32_t, kOctet>;
+
+  // Four signed bytes a lane: of each group the even dimensions, four by four, then the odd ones.
+  std::array<Lanes, kGroups * 2 * kQuads> codes;
+  std::array<Lanes, kGroups> factors;  // 1 << shift, as two words
+  Lanes exponents;
+  Lanes bias;  // what the bias of the queries adds to a dot
 };
 
-// Slot `slot` of `keys`; false if the integers cannot hold the key.
-bool UnpackKey(const std::byte* packed, int64_t dim, int64_t slot, Keys& keys) {
-  const auto* pairs = reinterpret_cast<const uint8_t*>(packed);
-  const int64_t groups = dim / kGroup;
-  const uint8_t* scales = pairs + dim / 2;
-  const auto [low, high] = std::minmax_element(scales, scales + groups);
+// Writes shifts and exponent of key `lane`; false if the integers cannot hold it.
+template <int kSteps>
+bool ShiftKey(const uint8_t* scales, int64_t groups, size_t lane, Octet<kSteps>& keys) {
+  int low = scales[0];
+  int high = scales[0];
+  for (int64_t g = 1; g < groups; ++g) {
+    low = std::min<int>(low, scales[g]);
+    high = std::max<int>(high, scales[g]);
+  }
   constexpr int kOne = 127;  // the code of scale 1
-  if (*low < kOne - kExponentMax || *high > kOne + kExponentMax || *high - *low > kKeyShiftMax) {
-    return false;
+  const bool fits =
+      low >= kOne - kExponentMax && high <= kOne + kExponentMax && high - low <= kKeyShiftMax;
+  keys.exponents[lane] = fits ? low - kOne : 0;
+  for (int64_t g = 0; g < Octet<kSteps>::kGroups; ++g) {
+    const int32_t factor = fits && g < groups ? 1 << (scales[g] - low) : 0;
+    keys.factors[static_cast<size_t>(g)][lane] = factor | factor << 16;
   }
-  keys.exponents[static_cast<size_t>(slot)] = *low - kOne;
-  const __m128i table = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-  for (int64_t g = 0; g < groups; g += 2) {
-    const auto at = static_cast<size_t>(g / 2 * kKeys + slot);
-    const auto* from = reinterpret_cast<const __m128i*>(pairs + g * kGroup / 2);
-    const bool has_second = g + 1 < groups;
-    const __m256i codes = _mm256_set_m128i(
-        has_second ? _mm_loadu_si128(from + 1) : _mm_setzero_si128(), _mm_loadu_si128(from));
-    const Unpacked unpacked = Unpack(codes, table);
-    StoreBytes(unpacked.even, keys.steps[at].even.data());
-    StoreBytes(unpacked.odd, keys.steps[at].odd.data());
-    const auto first = static_cast<int16_t>(1 << (scales[g] - *low));
-    const auto second = static_cast<int16_t>(has_second ? 1 << (scales[g + 1] - *low) : 1);
-    StoreBytes(_mm256_set_m128i(_mm_set1_epi16(second), _mm_set1_epi16(first)),
-               keys.shifts[at].factors.data());
+  return fits;
+}
+
+// One group of eight keys. from: of the first one; the next one is `stride` bytes on, and those
+// from `count` on are the last one again.
+HWY_INLINE void UnpackGroup(const std::byte* from, int64_t stride, int64_t count, int32_t* codes) {
+  const auto load = [&](int64_t n) HWY_ATTR {
+    const std::byte* key = from + std::min(n, count - 1) * stride;
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(key));
+  };
+  __m256i rows[4];
+#pragma GCC unroll 4
+  for (int64_t n = 0; n < 4; ++n) rows[n] = _mm256_set_m128i(load(n + 4), load(n));
+  const __m256i low01 = _mm256_unpacklo_epi32(rows[0], rows[1]);
+  const __m256i low23 = _mm256_unpacklo_epi32(rows[2], rows[3]);
+  const __m256i high01 = _mm256_unpackhi_epi32(rows[0], rows[1]);
+  const __m256i high23 = _mm256_unpackhi_epi32(rows[2], rows[3]);
+  const __m256i quads[kQuads] = {
+      _mm256_unpacklo_epi64(low01, low23), _mm256_unpackhi_epi64(low01, low23),
+      _mm256_unpacklo_epi64(high01, high23), _mm256_unpackhi_epi64(high01, high23)};
+#pragma GCC unroll 4
+  for (int64_t q = 0; q < kQuads; ++q) {
+    const Unpacked unpacked =
+        Unpack(quads[q], _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
+    StoreBytes(unpacked.even, codes + q * kOctet);
+    StoreBytes(unpacked.odd, codes + (kQuads + q) * kOctet);
   }
-  return true;
+}
+
+// Keys [0, count) of at most eight, and which of them the integers hold.
+template <int kSteps>
+void UnpackOctet(const std::byte* packed, int64_t dim, int64_t count, Octet<kSteps>& keys,
+                 bool* fits) {
+  const int64_t groups = dim / kGroup;
+  const int64_t row_bytes = RowBytes(RowFormat::kFp4Group32, dim);
+  for (int64_t n = 0; n < kOctet; ++n) {
+    const std::byte* scales = packed + std::min(n, count - 1) * row_bytes + dim / 2;
+    const bool held = ShiftKey<kSteps>(reinterpret_cast<const uint8_t*>(scales), groups,
+                                       static_cast<size_t>(n), keys);
+    if (n < count) fits[n] = held;
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    UnpackGroup(packed + g * kGroup / 2, row_bytes, count,
+                keys.codes[static_cast<size_t>(g * 2 * kQuads)].data());
+  }
 }
 
 // ---- dots ----
 
-// Dots of four keys from `slot` on with one head, in two parts.
+// Dots of one head with two octets of keys.
 template <int kSteps>
-HWY_INLINE __m256i FourDots(const StepBytes* query, const Keys& keys, int64_t slot) {
-  __m256i sums[4];
+HWY_INLINE void DotOctets(const StepBytes* query, const Octet<kSteps>* keys,
+                          __m256i (&dots)[kOctets]) {
+  static_assert(kOctets == 2);
+  dots[0] = dots[1] = _mm256_setzero_si256();
 #pragma GCC unroll 4
-  for (int64_t k = 0; k < 4; ++k) sums[k] = _mm256_setzero_si256();
+  for (int64_t g = 0; g < 2 * kSteps; ++g) {
+    const auto add = [&](const std::array<uint8_t, kGroup>& bytes, int64_t parity) HWY_ATTR {
+      // Four products of at most 2 * 192 * 12 stay within 16 bits.
+      __m256i pairs[kOctets] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
 #pragma GCC unroll 4
-  for (int64_t s = 0; s < kSteps; ++s) {
-    const Unpacked head{LoadBytes(query[s].even.data()), LoadBytes(query[s].odd.data())};
-#pragma GCC unroll 4
-    for (int64_t k = 0; k < 4; ++k) {
-      const auto at = static_cast<size_t>(s * kKeys + slot + k);
-      const __m256i pairs = DotPairs(head, LoadBytes(keys.steps[at].even.data()),
-                                     LoadBytes(keys.steps[at].odd.data()));
-      sums[k] = _mm256_add_epi32(
-          sums[k], _mm256_madd_epi16(pairs, LoadBytes(keys.shifts[at].factors.data())));
-    }
+      for (int64_t q = 0; q < kQuads; ++q) {
+        int32_t four;
+        std::memcpy(&four, &bytes[static_cast<size_t>(g % 2 * kGroup / 2 + 4 * q)], sizeof four);
+        const __m256i input = _mm256_set1_epi32(four);
+        const auto at = static_cast<size_t>((g * 2 + parity) * kQuads + q);
+        pairs[0] =
+            _mm256_add_epi16(pairs[0], _mm256_maddubs_epi16(input, LoadBytes(&keys[0].codes[at])));
+        pairs[1] =
+            _mm256_add_epi16(pairs[1], _mm256_maddubs_epi16(input, LoadBytes(&keys[1].codes[at])));
+      }
+      const auto group = static_cast<size_t>(g);
+      dots[0] = _mm256_add_epi32(dots[0],
+                                 _mm256_madd_epi16(pairs[0], LoadBytes(&keys[0].factors[group])));
+      dots[1] = _mm256_add_epi32(dots[1],
+                                 _mm256_madd_epi16(pairs[1], LoadBytes(&keys[1].factors[group])));
+    };
+    add(query[g / 2].even, 0);
+    add(query[g / 2].odd, 1);
   }
-  return SumLanes(sums[0], sums[1], sums[2], sums[3]);
-}
-
-template <int kSteps>
-HWY_INLINE __m256i EightDots(const StepBytes* query, const Keys& keys) {
-  const __m256i first = FourDots<kSteps>(query, keys, 0);
-  const __m256i second = FourDots<kSteps>(query, keys, 4);
-  return _mm256_add_epi32(_mm256_permute2x128_si256(first, second, 0x20),
-                          _mm256_permute2x128_si256(first, second, 0x31));
 }
 
 // Eight floats to bf16, nearest even. REQUIRES: none is NaN.
@@ -180,45 +224,70 @@ HWY_INLINE __m256 RoundEight(__m256 values) {
       _mm256_and_si256(rounded, _mm256_set1_epi32(static_cast<int32_t>(0xFFFF0000u))));
 }
 
+// Adds what one head gives to the sums of an octet.
 template <bool kRound, int kSteps>
-void ScoreKeys(const Queries& queries, std::span<const float> head_weights, const Keys& keys,
-               float* scores) {
-  const __m256i bias = LoadBytes(keys.bias.data());
-  const __m256i exponents = LoadBytes(keys.exponents.data());
-  __m256 sum = _mm256_setzero_ps();
-  for (size_t head = 0; head < head_weights.size(); ++head) {
-    const __m256i dots = _mm256_sub_epi32(
-        EightDots<kSteps>(&queries.steps[head * static_cast<size_t>(kSteps)], keys), bias);
-    // Keys count in halves of their scale; the unit of the queries is exact.
-    const __m256i exponent =
-        _mm256_add_epi32(exponents, _mm256_set1_epi32(queries.exponents[head] - 1 + 127));
-    const __m256 unit = _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
-    __m256 dot = _mm256_mul_ps(_mm256_cvtepi32_ps(dots), unit);
-    if (kRound) dot = RoundEight(dot);
-    __m256 term =
-        _mm256_mul_ps(_mm256_max_ps(dot, _mm256_setzero_ps()), _mm256_set1_ps(head_weights[head]));
-    if (kRound) term = RoundEight(term);
-    sum = _mm256_add_ps(sum, term);
+HWY_INLINE __m256 AddTerm(__m256 sum, __m256i dots, const Octet<kSteps>& keys, int head_exponent,
+                          float weight) {
+  // Keys count in halves of their scale; the unit of the queries is exact.
+  const __m256i exponent =
+      _mm256_add_epi32(LoadBytes(&keys.exponents), _mm256_set1_epi32(head_exponent - 1 + 127));
+  const __m256 unit = _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+  const __m256i value = _mm256_sub_epi32(dots, LoadBytes(&keys.bias));
+  __m256 dot = _mm256_mul_ps(_mm256_cvtepi32_ps(value), unit);
+  if (kRound) dot = RoundEight(dot);
+  __m256 term = _mm256_mul_ps(_mm256_max_ps(dot, _mm256_setzero_ps()), _mm256_set1_ps(weight));
+  if (kRound) term = RoundEight(term);
+  return _mm256_add_ps(sum, term);
+}
+
+// scores: [kKeys]. Integers of several heads first, then their floats: a long chain of latencies
+// behind every head's integers would leave the multipliers waiting.
+template <bool kRound, int kSteps>
+void ScoreKeys(const Queries& queries, std::span<const float> head_weights,
+               const Octet<kSteps>* keys, float* scores) {
+  constexpr size_t kHeads = 8;
+  using Dots = std::array<std::array<int32_t, kOctet>, kOctets>;
+  alignas(32) std::array<Dots, kHeads> dots;
+  __m256 sums[kOctets] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+  for (size_t first = 0; first < head_weights.size(); first += kHeads) {
+    const size_t count = std::min(kHeads, head_weights.size() - first);
+    for (size_t h = 0; h < count; ++h) {
+      __m256i both[kOctets];
+      DotOctets<kSteps>(&queries.steps[(first + h) * static_cast<size_t>(kSteps)], keys, both);
+      StoreBytes(both[0], dots[h][0].data());
+      StoreBytes(both[1], dots[h][1].data());
+    }
+    for (size_t h = 0; h < count; ++h) {
+      const int exponent = queries.exponents[first + h];
+      const float weight = head_weights[first + h];
+      sums[0] = AddTerm<kRound>(sums[0], LoadBytes(&dots[h][0]), keys[0], exponent, weight);
+      sums[1] = AddTerm<kRound>(sums[1], LoadBytes(&dots[h][1]), keys[1], exponent, weight);
+    }
   }
-  if (kRound) sum = RoundEight(sum);
-  _mm256_storeu_ps(scores, sum);
+#pragma GCC unroll 2
+  for (int64_t o = 0; o < kOctets; ++o) {
+    _mm256_storeu_ps(scores + o * kOctet, kRound ? RoundEight(sums[o]) : sums[o]);
+  }
 }
 
 // The sum of a key's shifted codes, kQueryBias times.
 template <int kSteps>
-void FindBias(Keys& keys) {
+void FindBias(Octet<kSteps>* keys) {
   std::array<StepBytes, kSteps> ones;
   for (StepBytes& step : ones) {
     step.even.fill(1);
     step.odd.fill(1);
   }
-  const __m256i total = EightDots<kSteps>(ones.data(), keys);
-  StoreBytes(_mm256_mullo_epi32(total, _mm256_set1_epi32(kQueryBias)), keys.bias.data());
+  __m256i totals[kOctets];
+  DotOctets<kSteps>(ones.data(), keys, totals);
+  for (int64_t o = 0; o < kOctets; ++o) {
+    StoreBytes(_mm256_mullo_epi32(totals[o], _mm256_set1_epi32(kQueryBias)), keys[o].bias.data());
+  }
 }
 
 template <int kSteps>
 void ScoreRun(View<const float> x, const Queries& queries, std::span<const float> head_weights,
-              const IndexRun& run, bool round_bf16, Keys& keys) {
+              const IndexRun& run, bool round_bf16, std::array<Octet<kSteps>, kOctets>& keys) {
   const int64_t row_bytes = RowBytes(RowFormat::kFp4Group32, x.cols);
   const auto score = round_bf16 ? ScoreKeys<true, kSteps> : ScoreKeys<false, kSteps>;
   std::array<float, kKeys> found;
@@ -226,11 +295,13 @@ void ScoreRun(View<const float> x, const Queries& queries, std::span<const float
     const int64_t count = std::min(kKeys, run.row_count - first);
     const std::byte* packed = run.keys + first * row_bytes;
     std::array<bool, kKeys> fits{};
-    for (int64_t i = 0; i < count; ++i) {
-      fits[static_cast<size_t>(i)] = UnpackKey(packed + i * row_bytes, x.cols, i, keys);
+    for (int64_t o = 0; o * kOctet < count; ++o) {
+      UnpackOctet<kSteps>(packed + o * kOctet * row_bytes, x.cols,
+                          std::min(kOctet, count - o * kOctet), keys[static_cast<size_t>(o)],
+                          &fits[static_cast<size_t>(o * kOctet)]);
     }
-    FindBias<kSteps>(keys);
-    score(queries, head_weights, keys, found.data());
+    FindBias<kSteps>(keys.data());
+    score(queries, head_weights, keys.data(), found.data());
     std::copy_n(found.begin(), count, run.scores + first);
     for (int64_t i = 0; i < count; ++i) {
       if (fits[static_cast<size_t>(i)]) continue;
@@ -243,10 +314,7 @@ void ScoreRun(View<const float> x, const Queries& queries, std::span<const float
 template <int kSteps>
 void ScoreRuns(View<const float> x, const Queries& queries, std::span<const float> head_weights,
                std::span<const IndexRun> runs, bool round_bf16) {
-  Keys keys;
-  keys.steps.resize(kSteps * kKeys);
-  keys.shifts.resize(kSteps * kKeys);
-  keys.exponents.fill(0);
+  std::array<Octet<kSteps>, kOctets> keys{};
   for (const IndexRun& run : runs) {
     ScoreRun<kSteps>(x, queries, head_weights, run, round_bf16, keys);
   }
