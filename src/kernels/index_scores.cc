@@ -106,7 +106,7 @@ Queries FixQueries(View<const float> x) {
 // Eight keys, one in each lane.
 template <int kSteps>
 struct alignas(32) Octet {
-  static constexpr int64_t kGroups = 2 * kSteps;
+  static constexpr int64_t kGroups = int64_t{2} * kSteps;
   using Lanes = std::array<int32_t, kOctet>;
 
   // Four signed bytes a lane: of each group the even dimensions, four by four, then the odd ones.
@@ -189,7 +189,7 @@ HWY_INLINE void DotOctets(const StepBytes* query, const Octet<kSteps>* keys,
   static_assert(kOctets == 2);
   dots[0] = dots[1] = _mm256_setzero_si256();
 #pragma GCC unroll 4
-  for (int64_t g = 0; g < 2 * kSteps; ++g) {
+  for (int64_t g = 0; g < Octet<kSteps>::kGroups; ++g) {
     const auto add = [&](const std::array<uint8_t, kGroup>& bytes, int64_t parity) HWY_ATTR {
       // Four products of at most 2 * 192 * 12 stay within 16 bits.
       __m256i pairs[kOctets] = {_mm256_setzero_si256(), _mm256_setzero_si256()};

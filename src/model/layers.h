@@ -40,7 +40,7 @@ struct Diagnostics {
   // May overwrite the selection of one row (position within its sequence).
   std::function<void(int64_t layer, int64_t position, std::span<int32_t> rows)> force_topk;
   std::function<void(int64_t layer, int64_t position, std::span<int32_t> experts)> force_experts;
-  // Layers that need the scores of the candidate pool only compute all of them, for `tensor` to see.
+  // Layers that need scores of the candidate pool only compute all of them, for `tensor` to see.
   bool all_index_scores = true;
 };
 
