@@ -77,7 +77,7 @@ run_one() {
 
 # run_tests PRESET SECONDS_PER_PROGRAM JOBS [PROGRAM...]: the named test programs of a build, or all
 # of them, and their cases. Entries named fetch_* bring files that others read, so they run first,
-# and in the release build only.
+# and not in the sanitizers' builds.
 run_tests() {
   local preset=$1 results names fetched name
   results=$(pwd)/build/$preset/test-results
@@ -91,7 +91,7 @@ run_tests() {
   fetched=$(grep '^fetch_' <<<"$names")
   names=$(grep -v '^fetch_' <<<"$names")
   [ $# -eq 3 ] || names=$(printf '%s\n' "${@:4}")
-  [ "$preset" = release ] || fetched=
+  [[ $preset != *san ]] || fetched=
   for name in $fetched; do
     run_one "$preset" "$results" "$2" "$name"
   done
@@ -152,7 +152,7 @@ build_preset() {
   shift 2
   mkdir -p build
   {
-    cmake --preset "$preset" -DMINKE_TESTS="$([ "$preset" = fuzz ] && echo OFF || echo ON)" &&
+    cmake --preset "$preset" -DMINKE_TESTS=ON &&
       cmake --build --preset "$preset" "$@" -- -j "$jobs"
   } 2>&1 | tee "$log" | show_progress || status=1
   add_case "build of preset $preset" "$status" "$log"
