@@ -194,9 +194,13 @@ std::unique_ptr<Session> Engine::NewSession() const {
 
 Result<std::unique_ptr<Session>> Engine::Fork(const Session& session) const {
   std::unique_ptr<Session> fork = NewSession();
-  const Session::Impl& from = *session.impl_;
+  Session::Impl& from = *session.impl_;
   if (from.state == nullptr) return fork;
-  TRY_STATUS(fork->impl_->NewState());
+  // Room for the copy must not come from what is copied.
+  const bool was_in_use = std::exchange(from.in_use, true);
+  const Status room = fork->impl_->NewState();
+  from.in_use = was_in_use;
+  TRY_STATUS(room);
   fork->impl_->state = from.state->Fork();
   fork->impl_->tenant = from.tenant;
   fork->impl_->tokens = from.tokens;

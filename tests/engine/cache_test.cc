@@ -208,6 +208,38 @@ TEST(EngineCache, ForksOfASession) {
   }
 }
 
+// The room for a fork came from its source once, which was idle like any other session.
+TEST(EngineCache, AForkLeavesItsSourceAloneWhereMemoryIsTight) {
+  const std::vector<int32_t> prompt = Prompt(133);
+  int made = 0;
+  int refused = 0;
+  const auto roomy = Open(Options(kFullMini));
+  auto measured = roomy->NewSession();
+  Ask(*roomy, *measured, prompt);
+  const SessionMemory memory = measured->memory();
+  const int64_t least = memory.capacity_bytes + memory.constant_bytes;
+  for (int64_t more = memory.constant_bytes / 2; more < 3 * least; more *= 2) {
+    EngineOptions options = Options(kFullMini);
+    options.cache.ram_bytes = least + more;
+    const auto engine = Open(options);
+    auto trunk = engine->NewSession();
+    Ask(*engine, *trunk, prompt);
+    const std::vector<int32_t> timeline(trunk->tokens().begin(), trunk->tokens().end());
+    ASSERT_GE(timeline.size(), prompt.size());
+    const auto fork = engine->Fork(*trunk);
+    EXPECT_EQ(std::vector<int32_t>(trunk->tokens().begin(), trunk->tokens().end()), timeline);
+    if (fork.has_value()) {
+      ++made;
+      EXPECT_EQ(std::vector<int32_t>((*fork)->tokens().begin(), (*fork)->tokens().end()), timeline);
+    } else {
+      ++refused;
+      EXPECT_NE(fork.error().message.find("--kv-ram"), std::string::npos);
+    }
+  }
+  EXPECT_GT(made, 0);
+  EXPECT_GT(refused, 0);
+}
+
 TEST(EngineCache, ReplayModeResumesByReplayAndCountsItAsAMiss) {
   const TempDirectory disk;
   const std::vector<int32_t> prompt = Prompt(290);
