@@ -18,7 +18,9 @@
 
 namespace minke {
 
-inline constexpr size_t kReadBytesMax = size_t{1} << 20;  // of one request to the system
+// Of one request to the system: large enough for the disk, and small enough that all readers are
+// busy until the last piece of an expert is there.
+inline constexpr size_t kReadBytesMax = size_t{256} << 10;
 inline constexpr int kReadersMax = 64;
 
 struct ReadRequest {

@@ -1,6 +1,7 @@
 #include "model/weight_stream.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -20,7 +21,9 @@ constexpr size_t kEngramBlocksInFlight = 32;
 // no fewer than this many.
 constexpr int64_t kEngramShare = 16;
 constexpr int64_t kEngramBlocksMin = 64;
-constexpr int64_t kColumnsPerScale = 32;
+// Predictions that count when the next ones are judged, and those that are taken on trust at first.
+constexpr double kAheadMemory = 512;
+constexpr double kAheadTrust = 8;
 
 constexpr auto kBlockBytes = static_cast<int64_t>(kPageBytes);
 
@@ -189,8 +192,24 @@ void WeightStream::StartExperts(int64_t layer, std::span<const int32_t> experts)
   experts_->Start(pieces);
 }
 
+// The share that was needed of late is the share of the list that is read, best first: what is read
+// in vain delays what is needed by the reads that are running.
+size_t WeightStream::WorthReadingAhead(size_t likely) {
+  const PieceCounts counts = experts_->counts();
+  ahead_count_ += static_cast<double>(counts.prefetched - ahead_seen_.prefetched);
+  ahead_hits_ += static_cast<double>(counts.prefetch_hits - ahead_seen_.prefetch_hits);
+  ahead_seen_ = counts;
+  if (ahead_count_ > kAheadMemory) {
+    ahead_count_ /= 2;
+    ahead_hits_ /= 2;
+  }
+  const double share = (ahead_hits_ + kAheadTrust) / (ahead_count_ + kAheadTrust);
+  return std::max<size_t>(1, static_cast<size_t>(std::lround(share * static_cast<double>(likely))));
+}
+
 void WeightStream::PrefetchExperts(int64_t layer, std::span<const int32_t> experts) {
   std::vector<int64_t> pieces;
+  experts = experts.first(std::min(experts.size(), WorthReadingAhead(experts.size())));
   for (const int32_t expert : experts) pieces.push_back(ExpertPiece(layer, expert));
   experts_->Prefetch(pieces);
 }
@@ -264,7 +283,9 @@ void WeightStream::PrefetchEngramRows(std::span<const EngramRowList> lists) {
 Status WeightStream::GatherEngramRows(int64_t engram_index, View<const int64_t> rows,
                                       View<uint8_t> codes, View<uint8_t> scales) {
   const Table& table = tables_[static_cast<size_t>(engram_index)];
-  CHECK(codes.rows == rows.rows * rows.cols && scales.cols * kColumnsPerScale == codes.cols);
+  CHECK(codes.rows == rows.rows * rows.cols &&
+        static_cast<uint64_t>(codes.cols) == table.codes.row_bytes &&
+        static_cast<uint64_t>(scales.cols) == table.scales.row_bytes);
   std::vector<RowSpan> spans;
   for (int64_t row = 0; row < rows.rows; ++row) {
     for (int64_t column = 0; column < rows.cols; ++column) {

@@ -110,6 +110,8 @@ class WeightStream {
   TablePart NumberPart(const TensorView& tensor);
   Result<Budget> Split(const Checkpoint& checkpoint, int64_t dense_bytes) const;
   Status MakeCaches(const Budget& budget);
+  // How many of `likely` experts are worth reading ahead.
+  size_t WorthReadingAhead(size_t likely);
   int64_t ExpertPiece(int64_t layer, int32_t expert) const;
   void BlockExtent(int64_t block, std::vector<PieceExtent>& extents) const;
   static void AddRow(const TablePart& part, int64_t row, uint8_t* target,
@@ -123,7 +125,11 @@ class WeightStream {
   size_t expert_bytes_ = 0;          // of the largest
   std::vector<Table> tables_;        // by engram_index
   int64_t block_count_ = 0;          // over all tables
-  int64_t loaded_bytes_ = 0;         // of the pool's, that were dense
+  // Experts read ahead of late, and those of them that were needed.
+  double ahead_count_ = 0;
+  double ahead_hits_ = 0;
+  PieceCounts ahead_seen_;
+  int64_t loaded_bytes_ = 0;  // of the pool's, that were dense
   double loaded_seconds_ = 0;
   double loaded_waited_bytes_ = 0;
   // The caches end before the pool, which still reads into them.

@@ -66,7 +66,7 @@ class StreamedSets : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(StreamedSets, SameBitsAsResident) {
   const std::string dir = GoldenPath(GetParam());
-  const std::vector<int32_t> tokens = SomeTokens(GetParam(), kSanitized ? 40 : 150);
+  const std::vector<int32_t> tokens = SomeTokens(GetParam(), kSanitized ? 40 : 90);
   const auto resident = LoadGoldenModel(GetParam(), Numerics::Official(), FastKernels());
   const Matrix<float> expected = RunTokens(*resident, tokens);
   for (const int64_t budget : {SmallestBudget(dir), QuarterBudget(dir), kEverythingFits}) {
