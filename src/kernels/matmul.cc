@@ -201,8 +201,7 @@ void ReduceUnit(const UnitSums& sums, int64_t rows, int64_t outputs, float* y, i
   }
 }
 
-// Fetches the weights of a tile from memory, which takes long enough to be worth a warning. Those
-// behind the last one may be no weights at all.
+// Fetches the weights of a tile from memory; behind the last input there are none.
 HWY_INLINE void FetchTile(const Weight& w, int64_t output, int64_t begin) {
   constexpr int64_t kLineBytes = 64;
   const int64_t bits = w.format == WeightFormat::kF32    ? 32
@@ -236,7 +235,9 @@ void ProductUnit(const PackedRows& x, int64_t row, int64_t rows, const Weight& w
         decode(w, output + first + n, begin, inputs, &decoded[n * kLanes], kStep);
       }
       const Tile<PackedLines<kOutputBlock>> tile = {{decoded.data()}, count, vectors * kLanes};
-      FetchTile(w, output + first + kOutputBlock, begin);
+      const bool is_last = first + kOutputBlock >= outputs;
+      FetchTile(w, is_last ? output : output + first + kOutputBlock,
+                is_last ? begin + kInputBlock : begin);
       float* out = &sums[first / kOutputBlock * kTileSums];
       for (int64_t g = 0; g < groups; ++g) {
         AccumulateRows<kTogether>(x.Group(row / kTogether + g, begin), tile,
