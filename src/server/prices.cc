@@ -21,8 +21,9 @@ constexpr size_t kShownBytesMax = 40;  // of a wrong value, in an error
 // Days of Chinese public holidays in 2026, as the State Council announced them in November 2025:
 // New Year, Spring Festival, Qingming, Labour Day, Dragon Boat, Mid-Autumn, National Day. The price
 // page says "excluding Chinese public holidays" and gives no list (serving.md 1.3), so this one is
-// an assumption, which docs/formats/prices.md tells users. Weekend days of these are listed too, and
-// the weekend days that were made working days are none, because the page says Monday to Friday.
+// an assumption, which docs/formats/prices.md tells users. Weekend days of these are listed too,
+// and the weekend days that were made working days are none, because the page says Monday to
+// Friday.
 struct HolidaySpan {
   std::string_view first;
   int days;
