@@ -1,5 +1,6 @@
 #include "apps/cache_report.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -29,6 +30,36 @@ std::string CacheUseLine(const CacheUse& use) {
                      ExplainCacheUse(use));
 }
 
+double ComputeSeconds(const GenerationResult& result) {
+  return std::max(0.0,
+                  result.prefill_seconds + result.decode_seconds - result.weights.wait_seconds);
+}
+
+namespace {
+
+std::string WeightsUseText(const GenerationResult& result) {
+  const WeightsUse& use = result.weights;
+  const auto gigabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
+  const auto percent = [](int64_t part, int64_t other) {
+    return part + other > 0 ? 100 * static_cast<double>(part) / static_cast<double>(part + other)
+                            : 0.0;
+  };
+  return fmt::format(
+      "minke: {:.2f} s computing, {:.2f} s waiting for the disk ({:.2f} GB/s); {:.3f} GB read{}\n"
+      "minke: {:.2f} GB of dense weights and {} of {} experts fit into --weights-ram; experts: "
+      "{:.0f} % of {} were there, {} of {} read ahead were needed; Engram pages: {:.0f} % of {}\n",
+      ComputeSeconds(result), use.wait_seconds,
+      use.wait_seconds > 0 ? gigabytes(use.waited_bytes) / use.wait_seconds : 0.0,
+      gigabytes(use.read_bytes),
+      use.direct ? "" : " through the page cache (this file system takes no direct I/O)",
+      gigabytes(use.dense_bytes), use.expert_slots, use.expert_count,
+      percent(use.expert_hits, use.expert_misses), use.expert_hits + use.expert_misses,
+      use.expert_prefetch_hits, use.experts_prefetched, percent(use.engram_hits, use.engram_misses),
+      use.engram_hits + use.engram_misses);
+}
+
+}  // namespace
+
 void PrintAnswerStats(const Engine& engine, const GenerationResult& result,
                       const Session& session) {
   const auto rate = [](int64_t count, double seconds) {
@@ -49,6 +80,7 @@ void PrintAnswerStats(const Engine& engine, const GenerationResult& result,
       rate(result.prompt_tokens - result.cache.cached_tokens, result.prefill_seconds), drawn,
       result.decode_seconds, rate(drawn - 1, result.decode_seconds), engine.info().threads,
       engine.info().kernels);
+  if (result.weights.streamed) std::cerr << WeightsUseText(result);
   std::cerr << "minke: " << CacheUseLine(result.cache) << '\n';
   const SessionMemory memory = session.memory();
   std::cerr << fmt::format(

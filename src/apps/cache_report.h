@@ -16,6 +16,8 @@ namespace minke {
 Json CacheUseJson(const CacheUse& use);
 // "120 of 131 prompt tokens cached (disk), 0 replayed, 11 computed. ..." in one line.
 std::string CacheUseLine(const CacheUse& use);
+// Seconds of an answer in which it did not wait for weights on the disk.
+double ComputeSeconds(const GenerationResult& result);
 // Says on stderr how fast a prompt was read and answered, from where, and what its cache takes.
 void PrintAnswerStats(const Engine& engine, const GenerationResult& result, const Session& session);
 // Says on stderr why the disk tier is off, if it is. Callers see to it that it is said once.

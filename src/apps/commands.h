@@ -39,6 +39,7 @@ struct ModelFlags {
   bool reference_artifacts = false;
   std::string kernels = "default";
   bool prewarm = false;
+  std::string weights_ram;  // a size, checked when the command line is read; empty: all are mapped
   int64_t context = 0;
   int64_t prefill_chunk = kPrefillChunkTokensDefault;
 };

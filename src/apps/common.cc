@@ -135,6 +135,7 @@ Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags, const CacheFlag
     if (!text.empty()) *value = TRY(ParseByteSize(text, flag));
     return {};
   };
+  TRY_STATUS(set("--weights-ram", flags.weights_ram, &options.weights_ram_bytes));
   TRY_STATUS(set("--kv-ram", cache.kv_ram, &options.cache.ram_bytes));
   TRY_STATUS(set("--snapshot-budget", cache.snapshot_budget, &options.cache.snapshot_bytes));
   TRY_STATUS(set("--kv-disk-budget", cache.kv_disk_budget, &options.cache.disk_bytes));

@@ -73,8 +73,10 @@ void AddContextFlags(CLI::App& command, ModelFlags* flags) {
       ->check(CLI::Range(int64_t{1}, kPrefillChunkTokensMax))
       ->type_name("N")
       ->capture_default_str();
-  command.add_flag("--prewarm", flags->prewarm,
-                   "Read the whole checkpoint into memory first, with a progress bar");
+  command
+      .add_flag("--prewarm", flags->prewarm,
+                "Read the whole checkpoint into memory first, with a progress bar")
+      ->excludes("--weights-ram");
 }
 
 void AddMaxTokens(CLI::App& command, int64_t* max_tokens, const char* help) {
@@ -427,6 +429,14 @@ void AddModelFlags(CLI::App& command, ModelFlags* flags) {
                   "Threads; the results do not depend on it (default: one per processor)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
+  command
+      .add_option("--weights-ram", flags->weights_ram,
+                  "For models larger than memory: the most that weights may take of it, such as "
+                  "16GiB. Experts beyond it are read from the disk as they are needed; answers "
+                  "stay the same. An error names the least that works (default: the system "
+                  "decides)")
+      ->check(CheckByteSize)
+      ->type_name("SIZE");
   command
       .add_option("--numerics", flags->numerics,
                   "official: every rounding point of the model; f32 and f32-cachequant: for "

@@ -120,6 +120,27 @@ Json CacheJson(const Engine& engine, const Session& session, const CacheUse& use
   return cache;
 }
 
+Json WeightsJson(const GenerationResult& result) {
+  const WeightsUse& use = result.weights;
+  Json weights;
+  weights.Set("budget_bytes", use.budget_bytes);
+  weights.Set("dense_bytes", use.dense_bytes);
+  weights.Set("expert_slots", use.expert_slots);
+  weights.Set("expert_count", use.expert_count);
+  weights.Set("direct_io", use.direct);
+  weights.Set("compute_seconds", ComputeSeconds(result));
+  weights.Set("wait_seconds", use.wait_seconds);
+  weights.Set("read_bytes", use.read_bytes);
+  weights.Set("waited_bytes", use.waited_bytes);
+  weights.Set("expert_hits", use.expert_hits);
+  weights.Set("expert_misses", use.expert_misses);
+  weights.Set("experts_prefetched", use.experts_prefetched);
+  weights.Set("expert_prefetch_hits", use.expert_prefetch_hits);
+  weights.Set("engram_hits", use.engram_hits);
+  weights.Set("engram_misses", use.engram_misses);
+  return weights;
+}
+
 Json ResultJson(const Engine& engine, const GenerateFlags& flags, const ChatPrompt& prompt,
                 const GenerationResult& result, const Session& session, uint64_t seed) {
   Json json;
@@ -140,6 +161,7 @@ Json ResultJson(const Engine& engine, const GenerateFlags& flags, const ChatProm
   json.Set("usage", UsageJson(result));
   json.Set("timings", TimingsJson(result));
   json.Set("cache", CacheJson(engine, session, result.cache));
+  if (result.weights.streamed) json.Set("weights", WeightsJson(result));
   return json;
 }
 

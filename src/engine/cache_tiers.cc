@@ -133,6 +133,7 @@ std::vector<int64_t> Engine::Impl::SnapshotCuts(std::span<const int32_t> prompt,
 
 CacheStatus Engine::cache_status() const {
   CacheStatus status;
+  status.weights = WeightsUseOf(*impl_->loaded.model);
   status.ram_used_bytes = impl_->rows->usage().used_bytes;
   status.snapshot_used_bytes = impl_->snapshots->usage().used_bytes;
   if (impl_->cache != nullptr) {

@@ -45,7 +45,7 @@ EngineInfo MakeInfo(const LoadedModel& loaded, const EngineOptions& options, int
   info.kernels = KernelsName(model);
   info.random_weights = loaded.random_weights;
   const std::string memory = MemoryWarning(info.checkpoint_bytes, info.memory_bytes);
-  if (!memory.empty()) info.warnings.push_back(memory);
+  if (!memory.empty() && options.weights_ram_bytes == 0) info.warnings.push_back(memory);
   if (const char* difference = FastKernelsDifference(); difference != nullptr) {
     info.warnings.push_back(fmt::format(
         "The SIMD kernels were turned down, because {} gives other bits than the reference on this "

@@ -98,6 +98,9 @@ struct EngineOptions {
   bool reference_artifacts = false;
   KernelChoice kernels = KernelChoice::kDefault;
   int64_t context_tokens_max = 0;  // 0: max_position_embeddings of the model
+  // The most that weights may take in memory; experts and Engram tables beyond it are read as they
+  // are needed, and the bits stay the same. 0: all are mapped, and the system decides.
+  int64_t weights_ram_bytes = 0;
   // Rows of one forward call while reading a prompt. Any value gives the same bits.
   int64_t prefill_chunk_tokens = kPrefillChunkTokensDefault;
   PrefillMode prefill = PrefillMode::kExact;
@@ -184,6 +187,27 @@ struct CacheUse {
 // The report's reason as a sentence for a person, with what to do about it.
 std::string ExplainCacheUse(const CacheUse& report);
 
+// Weights that are read as they are needed (EngineOptions::weights_ram_bytes): what memory holds of
+// them, and totals since the engine was opened. An expert counts once for every step and layer that
+// needs it.
+struct WeightsUse {
+  bool streamed = false;  // all else is 0 without
+  bool direct = false;    // reads pass the system's page cache by
+  int64_t budget_bytes = 0;
+  int64_t dense_bytes = 0;   // always in memory
+  int64_t expert_slots = 0;  // experts that fit, of expert_count in all layers
+  int64_t expert_count = 0;
+  int64_t read_bytes = 0;
+  double wait_seconds = 0;   // in which the disk was waited for
+  int64_t waited_bytes = 0;  // of read_bytes, what arrived in that time
+  int64_t expert_hits = 0;   // in memory, or on their way
+  int64_t expert_misses = 0;
+  int64_t experts_prefetched = 0;    // read because the next layer was likely to need them
+  int64_t expert_prefetch_hits = 0;  // and it did; these are hits, too
+  int64_t engram_hits = 0;           // pages of the Engram tables
+  int64_t engram_misses = 0;
+};
+
 // The cache as it is now. Bytes are those of the budgets.
 struct CacheStatus {
   int64_t ram_used_bytes = 0;
@@ -197,6 +221,7 @@ struct CacheStatus {
   int64_t disk_bytes_read = 0;
   int64_t disk_records_damaged = 0;
   std::string disk_warning;  // why the disk tier is switched off, a whole sentence; or empty
+  WeightsUse weights;        // not of the prefix cache, but of the same memory
 };
 
 enum class FinishReason {
@@ -234,6 +259,7 @@ struct GenerationResult {
   int64_t reasoning_tokens = 0;  // up to and with the end-of-reasoning token
   double prefill_seconds = 0;
   double decode_seconds = 0;  // after the first token was drawn
+  WeightsUse weights;         // totals of this answer
 };
 
 // Bytes that a session holds.

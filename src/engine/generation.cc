@@ -238,7 +238,10 @@ Result<GenerationResult> Engine::Generate(Session& session, std::span<const int3
                                    .tenant = options.tenant};
   TRY_STATUS(Sequence::Check(*impl_, prompt, sequence_options));
   Sequence sequence(*impl_, {prompt.begin(), prompt.end()}, std::move(sequence_options));
-  return Generation(*impl_, *session.impl_, options, sequence).Run();
+  const WeightsUse before = WeightsUseOf(*impl_->loaded.model);
+  GenerationResult result = TRY(Generation(*impl_, *session.impl_, options, sequence).Run());
+  result.weights = WeightsUseSince(*impl_->loaded.model, before);
+  return result;
 }
 
 }  // namespace minke

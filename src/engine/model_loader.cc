@@ -77,7 +77,7 @@ Result<LoadedModel> LoadModel(const EngineOptions& options) {
   Checkpoint checkpoint = TRY(Checkpoint::Open(dir));
   std::unique_ptr<Model> model =
       TRY(Model::Create(std::move(config), std::move(checkpoint), std::move(token_map),
-                        NumericsOf(options), KernelsOf(options)));
+                        NumericsOf(options), KernelsOf(options), options.weights_ram_bytes));
   return LoadedModel{std::move(tokenizer), std::move(model), random_weights};
 }
 
@@ -95,6 +95,42 @@ Result<int> ThreadCount(const EngineOptions& options) {
   return processors == 0 ? 1 : std::min(static_cast<int>(processors), kMaxThreads);
 }
 
+WeightsUse WeightsUseOf(const Model& model) {
+  WeightsUse use;
+  if (model.stream() == nullptr) return use;
+  const WeightStreamStats stats = model.stream()->stats();
+  use.streamed = true;
+  use.direct = stats.direct;
+  use.budget_bytes = stats.budget_bytes;
+  use.dense_bytes = stats.dense_bytes;
+  use.expert_slots = stats.expert_slots;
+  use.expert_count = stats.expert_count;
+  use.read_bytes = stats.read_bytes;
+  use.wait_seconds = stats.wait_seconds;
+  use.waited_bytes = stats.waited_bytes;
+  use.expert_hits = stats.experts.hits;
+  use.expert_misses = stats.experts.misses;
+  use.experts_prefetched = stats.experts.prefetched;
+  use.expert_prefetch_hits = stats.experts.prefetch_hits;
+  use.engram_hits = stats.engram_blocks.hits;
+  use.engram_misses = stats.engram_blocks.misses;
+  return use;
+}
+
+WeightsUse WeightsUseSince(const Model& model, const WeightsUse& before) {
+  WeightsUse use = WeightsUseOf(model);
+  use.read_bytes -= before.read_bytes;
+  use.wait_seconds -= before.wait_seconds;
+  use.waited_bytes -= before.waited_bytes;
+  use.expert_hits -= before.expert_hits;
+  use.expert_misses -= before.expert_misses;
+  use.experts_prefetched -= before.experts_prefetched;
+  use.expert_prefetch_hits -= before.expert_prefetch_hits;
+  use.engram_hits -= before.engram_hits;
+  use.engram_misses -= before.engram_misses;
+  return use;
+}
+
 uint64_t PhysicalMemoryBytes() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page_bytes = sysconf(_SC_PAGE_SIZE);
@@ -106,8 +142,8 @@ std::string MemoryWarning(uint64_t checkpoint_bytes, uint64_t memory_bytes) {
   if (memory_bytes == 0 || checkpoint_bytes <= memory_bytes) return {};
   return fmt::format(
       "The checkpoint has {:.1f} GB and this machine {:.1f} GB of memory: weights are read from "
-      "the disk as they are needed and kept as far as memory goes, so the speed is that of the "
-      "disk.",
+      "the disk as they are needed and kept as the system sees fit; --weights-ram SIZE reads "
+      "faster and keeps what is used most.",
       static_cast<double>(checkpoint_bytes) / 1e9, static_cast<double>(memory_bytes) / 1e9);
 }
 

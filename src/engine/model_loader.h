@@ -19,7 +19,7 @@ struct LoadedModel {
   bool random_weights = false;  // minke.json: {"random_weights": true}
 };
 
-// Reads options.model_dir, numerics, reference_artifacts and kernels.
+// Reads options.model_dir, numerics, reference_artifacts, kernels and weights_ram_bytes.
 Result<LoadedModel> LoadModel(const EngineOptions& options);
 
 // options.threads, or one per processor that this process may use. An error if out of range.
@@ -27,6 +27,11 @@ Result<int> ThreadCount(const EngineOptions& options);
 
 // What the model computes with: "reference", or the SIMD target, such as "AVX2".
 const char* KernelsName(const Model& model);
+
+// How reading weights as they are needed went so far.
+WeightsUse WeightsUseOf(const Model& model);
+// The same with totals since `before` was taken.
+WeightsUse WeightsUseSince(const Model& model, const WeightsUse& before);
 
 // Bytes of physical memory, 0 if the system does not say.
 uint64_t PhysicalMemoryBytes();
