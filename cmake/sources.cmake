@@ -62,7 +62,8 @@ include(cmake/web.cmake)
 minke_library(bench
   SOURCES foreign_cpu.cc mapped_memory.cc peaks.cc samples.cc disk_rate.cc machine.cc
     random_weights.cc kernel_bench.cc layer_cut.cc synthetic_weights.cc synthetic_checkpoint.cc
-    model_work.cc synthetic_context.cc layer_clock.cc decode_bench.cc prefill_bench.cc
+    model_work.cc synthetic_context.cc layer_clock.cc stream_report.cc decode_bench.cc
+    prefill_bench.cc
   DEPS minke_core minke_kernels minke_checkpoint minke_model minke_text minke_recall minke_engine)
 
 minke_program(minke

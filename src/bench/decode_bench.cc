@@ -9,13 +9,14 @@
 
 #include "bench/synthetic_context.h"
 #include "core/block_pool.h"
+#include "engine/model_loader.h"
 #include "kernels/kernels.h"
 #include "recall/random.h"
 
 namespace minke {
 namespace {
 
-constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kMappedPageBytes = 4096;
 
 // One context as it grows.
 struct RunningDecode {
@@ -51,19 +52,25 @@ class DecodeRun {
     return {};
   }
 
-  Status Run(Ceilings& ceilings) {
+  Status Run(Ceilings& ceilings, StreamReport& stream) {
     const auto total = options_.tokens * static_cast<int64_t>(running_.size());
     int64_t done = 0;
     // The first step of each is not measured: it allocates scratch memory.
     for (RunningDecode& running : running_) TRY_STATUS(Step(running));
+    const WeightsUse before = WeightsUseOf(model_);
     for (int64_t token = 0; token < options_.tokens; ++token) {
       ceilings.Measure();
+      if (options_.disk != nullptr) {
+        stream.disk_rates.Add(TRY(options_.disk->MeasureReadRate(kWeightReaders)));
+      }
       for (RunningDecode& running : running_) {
         TRY_STATUS(Step(running));
         Record(running, ceilings.last_bytes_per_second());
+        stream.step_seconds += clock_.seconds();
         if (options_.progress) options_.progress(++done, total);
       }
     }
+    stream.use = WeightsUseSince(model_, before);
     return {};
   }
 
@@ -118,7 +125,7 @@ bool TouchWeights(const Checkpoint& checkpoint) {
   if (static_cast<int64_t>(checkpoint.file_bytes()) > AvailableMemoryBytes()) return false;
   std::byte sum{0};
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    for (size_t at = 0; at < tensor.bytes.size(); at += kPageBytes) sum ^= tensor.bytes[at];
+    for (size_t at = 0; at < tensor.bytes.size(); at += kMappedPageBytes) sum ^= tensor.bytes[at];
   }
   asm volatile("" : : "r"(sum));
   return true;
@@ -149,6 +156,7 @@ Json DecodeBenchReport::ToJson() const {
   Json json;
   json.Set("kernels", kernels);
   json.Set("machine", machine);
+  if (stream.use.streamed) json.Set("stream", stream.ToJson());
   json.Set("cases", std::move(list));
   return json;
 }
@@ -177,7 +185,7 @@ std::string DecodeBenchReport::ToText() const {
                         1000 * one.times.WeightedSeconds());
     text += MissingText(one.times);
   }
-  return text;
+  return stream.use.streamed ? text + stream.ToText() : text;
 }
 
 std::string DecodeBenchReport::ToContextText() const {
@@ -235,9 +243,9 @@ Result<DecodeBenchReport> MeasureDecode(const Model& model, const DecodeBenchOpt
   }
   DecodeRun run(model, options, pool);
   for (DecodeBenchCase& one : report.cases) TRY_STATUS(run.Add(&one));
-  TouchWeights(model.checkpoint());
+  if (model.stream() == nullptr) TouchWeights(model.checkpoint());
   Ceilings ceilings = TRY(Ceilings::Create(WorkingSetBytes(kBandwidthBytes), pool));
-  TRY_STATUS(run.Run(ceilings));
+  TRY_STATUS(run.Run(ceilings, report.stream));
   report.machine = ceilings.ToJson();
   report.machine_text = ceilings.ToText();
   report.bytes_per_second = ceilings.bytes_per_second();

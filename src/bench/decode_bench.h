@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "bench/disk_rate.h"
 #include "bench/layer_clock.h"
 #include "bench/machine.h"
 #include "bench/model_work.h"
+#include "bench/stream_report.h"
 #include "core/json.h"
 #include "core/result.h"
 #include "core/thread_pool.h"
@@ -27,6 +29,7 @@ struct DecodeBenchOptions {
   int64_t sequences = 1;          // that decode together, a token each a step
   uint64_t seed = 1;
   std::map<std::string, int64_t> layer_kinds;  // of the larger model, see ReadLayerKinds()
+  DiskFile* disk = nullptr;  // of a model with a stream, what its reads are compared with
   std::function<void(int64_t done, int64_t total)> progress;  // may be empty
 };
 
@@ -47,6 +50,7 @@ struct DecodeBenchCase {
 struct DecodeBenchReport {
   std::string kernels;
   std::vector<DecodeBenchCase> cases;
+  StreamReport stream;  // over all cases
   Json machine;
   std::string machine_text;
   double bytes_per_second = 0;

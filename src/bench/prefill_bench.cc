@@ -205,7 +205,7 @@ Result<PrefillBenchReport> MeasurePrefill(const Model& model, const PrefillBench
     report.cases.push_back(
         {replay, run.work(replay), {}, KindTimes(model.config(), options.layer_kinds)});
   }
-  TouchWeights(model.checkpoint());
+  if (model.stream() == nullptr) TouchWeights(model.checkpoint());
   Ceilings ceilings = TRY(Ceilings::Create(WorkingSetBytes(kPrefillCeilingBytes), pool));
   const int64_t total = run.calls() * static_cast<int64_t>(report.cases.size()) * options.rounds;
   int64_t done = 0;
