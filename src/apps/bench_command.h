@@ -53,8 +53,8 @@ struct BenchModelFlags {
 };
 
 struct BenchDecodeFlags : BenchModelFlags {
-  int64_t tokens = 16;
   std::string disk_dir;  // empty: the model's
+  int64_t tokens = 16;
   int64_t context = 1024;
   int64_t sequences = 1;
 };

@@ -187,23 +187,23 @@ void AddDecode(CLI::App& bench, BenchDecodeFlags* flags) {
       ->check(CLI::Range(int64_t{1}, kBenchSequencesMax))
       ->type_name("N")
       ->capture_default_str();
-  command->footer(
-      "bound: bytes of a step (all dense weights, the experts that were chosen, the head, the "
   command
       ->add_option("--dir", flags->disk_dir,
                    "With --weights-ram: where the disk's rate is measured, in a file of 1 GiB "
                    "(default: the model's directory)")
       ->check(NotEmpty("a directory"))
       ->type_name("DIR");
+  command->footer(
+      "bound: bytes of a step (all dense weights, the experts that were chosen, the head, the "
       "rows\n"
       "of the cache) over the read bandwidth measured between the steps. Tokens are random, so "
       "that\n"
       "experts differ. \"all layers and head\" adds up the layers of the model that was cut.\n"
-      "Examples:\n"
-      "  minke bench decode --model cut --tokens 32\n"
       "With --weights-ram, weights are read as they are needed, and the rate at which they come "
       "while\n"
       "the model waits is compared with the disk's.\n"
+      "Examples:\n"
+      "  minke bench decode --model cut --tokens 32\n"
       "  minke bench decode --model cut --sequences 16 --json\n"
       "  minke bench decode --model cut --weights-ram 4GiB");
 }

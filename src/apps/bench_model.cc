@@ -7,8 +7,8 @@
 #include "apps/common.h"
 #include "apps/progress_bar.h"
 #include "bench/decode_bench.h"
-#include "bench/prefill_bench.h"
 #include "bench/disk_rate.h"
+#include "bench/prefill_bench.h"
 #include "engine/model_loader.h"
 
 namespace minke {
@@ -47,13 +47,13 @@ Status BenchDecode(const BenchDecodeFlags& flags) {
   options.tokens = flags.tokens;
   options.sequences = flags.sequences;
   options.seed = flags.seed;
-  const DecodeBenchReport report = TRY(MeasureContexts(flags.model, std::move(options)));
   std::unique_ptr<DiskFile> disk;
   if (!flags.model.weights_ram.empty()) {
     const std::string model_dir = TRY(FindModelDir(flags.model.model_dir));
     disk = TRY(DiskFile::Create(flags.disk_dir.empty() ? model_dir : flags.disk_dir));
     options.disk = disk.get();
   }
+  const DecodeBenchReport report = TRY(MeasureContexts(flags.model, std::move(options)));
   PrintBenchReport(report.ToJson(), report.ToText(), flags.json, report.foreign_cpu_share);
   return {};
 }
