@@ -75,7 +75,7 @@ minke_program(minke
     cost_flags.cc cost_command.cc cost_report.cc serve_flags.cc serve_command.cc
     client_settings.cc
     eval_flags.cc eval_command.cc eval_recall.cc eval_perplexity.cc eval_report.cc
-    bench_flags.cc bench_command.cc bench_synth.cc bench_model.cc
+    bench_flags.cc bench_command.cc bench_synth.cc bench_model.cc bench_plots.cc
   DEPS minke_core minke_kernels minke_checkpoint minke_text minke_model minke_planner
     minke_engine minke_simulator minke_recall minke_server minke_bench)
 

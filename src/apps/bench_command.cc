@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/bench_plots.h"
 #include "apps/cache_report.h"
 #include "apps/common.h"
 #include "apps/progress_bar.h"
@@ -66,6 +67,7 @@ Status BenchKernels(const BenchKernelsFlags& flags) {
     const bool reference = flags.kernels == "reference";
     report = TRY(MeasureKernels(reference ? ReferenceKernels() : FastKernels(), options));
   }
+  if (!flags.plot.empty()) TRY_STATUS(WritePlot(flags.plot, KernelPlot(report)));
   PrintBenchReport(report.ToJson(), report.ToText(), flags.json, report.foreign_cpu_share);
   return {};
 }

@@ -29,6 +29,7 @@ struct BenchKernelsFlags {
   int64_t rounds = 5;
   std::string memory = "1536MiB";
   std::string kernels = "fast";
+  std::string plot;  // empty: none
   uint64_t seed = 1;
   bool json = false;
 };
@@ -62,6 +63,7 @@ struct BenchDecodeFlags : BenchModelFlags {
 struct BenchContextFlags : BenchModelFlags {
   int64_t tokens = 8;
   std::vector<int64_t> contexts = {1024, 16384, 131072, 1048000};
+  std::string plot;  // empty: none
 };
 
 struct BenchPrefillFlags : BenchModelFlags {

@@ -94,6 +94,8 @@ void AddKernels(CLI::App& bench, BenchKernelsFlags* flags) {
   command->add_option("--seed", flags->seed, "Which random weights")
       ->type_name("N")
       ->capture_default_str();
+  command->add_option("--plot", flags->plot, "Write a plot, SVG: share of the bound over rows")
+      ->type_name("FILE");
   command->add_flag("--json", flags->json,
                     "For programs: machine, and cases[] with format, outputs, inputs, rows, "
                     "seconds, weight_bytes_per_second, multiply_adds_per_second, bound, ratio");
@@ -253,6 +255,8 @@ void AddContext(CLI::App& bench, BenchContextFlags* flags) {
       ->check(CLI::Range(int64_t{0}, kContextTokensMax))
       ->type_name("LIST")
       ->capture_default_str();
+  command->add_option("--plot", flags->plot, "Write a plot, SVG: share of the bound over contexts")
+      ->type_name("FILE");
   command->footer(
       "Contexts are measured in turn, a token each. The released model's cache takes 890 bytes a\n"
       "token, so a million tokens 0.9 GB.\n"

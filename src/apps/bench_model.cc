@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apps/bench_command.h"
+#include "apps/bench_plots.h"
 #include "apps/common.h"
 #include "apps/progress_bar.h"
 #include "bench/decode_bench.h"
@@ -64,6 +65,7 @@ Status BenchContext(const BenchContextFlags& flags) {
   options.tokens = flags.tokens;
   options.seed = flags.seed;
   const DecodeBenchReport report = TRY(MeasureContexts(flags.model, std::move(options)));
+  if (!flags.plot.empty()) TRY_STATUS(WritePlot(flags.plot, ContextPlot(report)));
   PrintBenchReport(report.ToJson(), report.ToContextText(), flags.json, report.foreign_cpu_share);
   return {};
 }
