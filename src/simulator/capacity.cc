@@ -17,7 +17,7 @@ struct Unit {
   CapacityUnit unit;
   int64_t factor;
 };
-constexpr std::array<Unit, 10> kUnits = {{
+constexpr std::array<Unit, 14> kUnits = {{
     {"blk", CapacityUnit::kBlocks, 1},
     {"B", CapacityUnit::kBytes, 1},
     {"KB", CapacityUnit::kBytes, 1'000},
@@ -28,6 +28,10 @@ constexpr std::array<Unit, 10> kUnits = {{
     {"GiB", CapacityUnit::kBytes, int64_t{1} << 30},
     {"TB", CapacityUnit::kBytes, 1'000'000'000'000},
     {"TiB", CapacityUnit::kBytes, int64_t{1} << 40},
+    {"K", CapacityUnit::kBytes, int64_t{1} << 10},
+    {"M", CapacityUnit::kBytes, int64_t{1} << 20},
+    {"G", CapacityUnit::kBytes, int64_t{1} << 30},
+    {"T", CapacityUnit::kBytes, int64_t{1} << 40},
 }};
 constexpr size_t kShownBytesMax = 40;
 

@@ -30,6 +30,8 @@ TEST(Capacity, BlocksBytesAndNoLimit) {
   EXPECT_EQ(Parsed("10000blk").amount, 10'000);
   EXPECT_EQ(Parsed("10000blk").unit, CapacityUnit::kBlocks);
   EXPECT_EQ(Parsed("8GiB").amount, int64_t{8} << 30);
+  EXPECT_EQ(Parsed("16G").amount, int64_t{16} << 30);
+  EXPECT_EQ(Parsed("3K").amount, int64_t{3} << 10);
   EXPECT_EQ(Parsed("3MB").amount, 3'000'000);
   EXPECT_EQ(Parsed("7B").amount, 7);
   EXPECT_EQ(Parsed("8GiB").unit, CapacityUnit::kBytes);
