@@ -14,6 +14,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/lane_sums-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace minke::simd::HWY_NAMESPACE {
 namespace {
@@ -171,22 +173,6 @@ HWY_INLINE void AccumulateRows(X x, const Tile<W>& tile, float* sums) {
   }
 }
 
-// The last additions of four canonical sums at once, in the order of reference::ReduceLanes.
-HWY_INLINE void ReduceFour(const float* lanes, float* y) {
-  const hn::FixedTag<float, 4> d4;
-  const auto halves = [&](int64_t n) HWY_ATTR {
-    return hn::Add(hn::LoadU(d4, lanes + n * kLanes), hn::LoadU(d4, lanes + n * kLanes + 4));
-  };
-  const auto pairs = [&](auto a, auto b) HWY_ATTR {
-    return hn::Add(hn::InterleaveLower(d4, a, b), hn::InterleaveUpper(d4, a, b));
-  };
-  const auto first = pairs(halves(0), halves(1));
-  const auto second = pairs(halves(2), halves(3));
-  hn::StoreU(
-      hn::Add(hn::ConcatLowerLower(d4, second, first), hn::ConcatUpperUpper(d4, second, first)), d4,
-      y);
-}
-
 using UnitSums = std::array<float, kUnitOutputs / kOutputBlock * kTileSums>;
 
 // y[r][n] = the canonical sum whose parts are in `sums`, for `rows` rows and `outputs` outputs.
@@ -323,7 +309,8 @@ void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& poo
   const bool few_rows =
       x.rows <= kFewRowsMax &&
       ((w.format == WeightFormat::kFp8Tile32 && w.cols % reference::kScaleGroup == 0) ||
-       (w.format == WeightFormat::kBf16 && w.cols % reference::kLanes == 0));
+       ((w.format == WeightFormat::kBf16 || w.format == WeightFormat::kF32) &&
+        w.cols % reference::kLanes == 0));
   if (w.format == WeightFormat::kFp4Group32) {
     Fp4Product(x, w, y, pool);
   } else if (few_rows) {

@@ -47,7 +47,7 @@ void DecodeRows(RowFormat format, std::span<const std::byte* const> packed, int6
                 float* out);
 // Rows for which MatmulFewRows is faster than unpacking weights for all of them.
 inline constexpr int64_t kFewRowsMax = 8;
-// matmul. REQUIRES: BF16 weights and w.cols a multiple of 8, or FP8 weights and of 32.
+// matmul. REQUIRES: BF16 or float32 weights and w.cols a multiple of 8, or FP8 weights and of 32.
 void MatmulFewRows(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
 
 // fp4_products.cc. matmul of FP4 weights.
