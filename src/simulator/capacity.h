@@ -20,8 +20,8 @@ struct Capacity {
   Result<int64_t> Blocks(int64_t block_tokens, int64_t bytes_per_token) const;
 };
 
-// A whole number followed by blk, B, KB, KiB, MB, MiB, GB, GiB, TB or TiB, where K, M, G and T alone
-// are KiB to TiB; or "unlimited".
+// A whole number followed by blk, B, KB, KiB, MB, MiB, GB, GiB, TB or TiB; or "unlimited". K, M, G
+// and T alone stand for KiB to TiB.
 Result<Capacity> ParseCapacity(std::string_view text);
 
 // For tables: "8 GiB", "4.24 GiB", "512 B"; "288,500".
