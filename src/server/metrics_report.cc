@@ -110,6 +110,21 @@ void WriteCache(MetricsText& text, const MetricsSource& source) {
                AsDouble(cache.disk_records_damaged));
 }
 
+// All 0 where weights are mapped.
+void WriteWeights(MetricsText& text, const WeightsUse& weights) {
+  text.Gauge("minke_weights_budget_bytes", "The most that weights may take, by --weights-ram.",
+             AsDouble(weights.budget_bytes));
+  text.Counter("minke_weights_read_bytes_total", "Weights that were read when they were needed.",
+               AsDouble(weights.read_bytes));
+  text.Counter("minke_weights_wait_seconds_total", "Time in which the disk was waited for.",
+               weights.wait_seconds);
+  text.Counter("minke_experts_total", "Experts that were needed, by where they were.",
+               AsDouble(weights.expert_hits), {{"found", "memory"}});
+  text.Counter("minke_experts_total", "", AsDouble(weights.expert_misses), {{"found", "disk"}});
+  text.Counter("minke_experts_read_ahead_total", "Experts that were read before they were needed.",
+               AsDouble(weights.experts_prefetched));
+}
+
 void WriteHttp(MetricsText& text, const MetricsSource& source) {
   const HttpStatus& http = source.http;
   const ServerMetrics& server = *source.server;
@@ -275,6 +290,7 @@ std::string MetricsReport(const MetricsSource& source) {
   WriteTokens(text, source.service);
   source.server->WriteAnswers(text, source.currency);
   WriteCache(text, source);
+  WriteWeights(text, source.service.cache.weights);
   WriteHttp(text, source);
   if (source.vllm_names) source.server->WriteVllm(text, source);
   return text.text();
