@@ -65,7 +65,7 @@ Status BenchContext(const BenchContextFlags& flags) {
   options.tokens = flags.tokens;
   options.seed = flags.seed;
   const DecodeBenchReport report = TRY(MeasureContexts(flags.model, std::move(options)));
-  if (!flags.plot.empty()) TRY_STATUS(WritePlot(flags.plot, ContextPlot(report)));
+  if (!flags.plot.empty()) TRY_STATUS(WriteBenchPlot(flags.plot, ContextPlot(report)));
   PrintBenchReport(report.ToJson(), report.ToContextText(), flags.json, report.foreign_cpu_share);
   return {};
 }

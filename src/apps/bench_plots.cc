@@ -26,7 +26,7 @@ LineChart RatioChart(const std::string& title, const std::string& x_label) {
 }
 
 // The integer kernels may be faster than the float32 peak that is their bound.
-double Share(double ratio) {
+double ShownShare(double ratio) {
   return std::clamp(ratio, 0.0, 1.0);
 }
 
@@ -46,7 +46,7 @@ std::string KernelPlot(const KernelBenchReport& report) {
     for (auto& [count, ratios] : points) {
       std::sort(ratios.begin(), ratios.end());
       series.points.push_back(
-          {static_cast<double>(count), Share(ratios[ratios.size() / 2]),
+          {static_cast<double>(count), ShownShare(ratios[ratios.size() / 2]),
            fmt::format("{}, {} rows: {:.0f} to {:.0f} % of the bound in {} shapes", name, count,
                        100 * ratios.front(), 100 * ratios.back(), ratios.size())});
     }
@@ -65,7 +65,7 @@ std::string ContextPlot(const DecodeBenchReport& report) {
   for (const auto& [context, one] : cases) {
     const double ratio = report.Ratio(*one);
     series.points.push_back(
-        {static_cast<double>(context), Share(ratio),
+        {static_cast<double>(context), ShownShare(ratio),
          fmt::format("{} tokens: {:.0f} % of the bound, {:.3f} tokens/s", CountText(context),
                      100 * ratio, one->tokens_per_second())});
     chart.tick_labels.push_back(CountText(context));
@@ -74,7 +74,7 @@ std::string ContextPlot(const DecodeBenchReport& report) {
   return chart.ToSvg();
 }
 
-Status WritePlot(const std::string& path, const std::string& svg) {
+Status WriteBenchPlot(const std::string& path, const std::string& svg) {
   return WriteFile(path, std::as_bytes(std::span(svg)));
 }
 

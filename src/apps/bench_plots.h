@@ -13,6 +13,6 @@ namespace minke {
 std::string KernelPlot(const KernelBenchReport& report);
 // Ratio to the bound over the tokens of context of one sequence.
 std::string ContextPlot(const DecodeBenchReport& report);
-Status WritePlot(const std::string& path, const std::string& svg);
+Status WriteBenchPlot(const std::string& path, const std::string& svg);
 
 }  // namespace minke

@@ -12,7 +12,7 @@
 namespace minke {
 namespace {
 
-double Share(int64_t part, int64_t whole) {
+double CaseShare(int64_t part, int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
@@ -45,10 +45,10 @@ void RecallCount::Add(const AnswerScore& score) {
 }
 
 double RecallCount::digits_share() const {
-  return Share(digits_exact, cases);
+  return CaseShare(digits_exact, cases);
 }
 double RecallCount::answer_share() const {
-  return Share(answer_exact, cases);
+  return CaseShare(answer_exact, cases);
 }
 
 void RecallTable::Add(int64_t length, int64_t distance, const AnswerScore& score) {

@@ -55,7 +55,7 @@ Result<Interrupts> Interrupts::Create() {
 
 Interrupts::Interrupts(Interrupts&& other) noexcept
     : signals_(std::exchange(other.signals_, -1)),
-      terminated_(other.terminated_),
+      terminated_(other.terminated_.load()),
       wake_(std::exchange(other.wake_, -1)) {}
 
 Interrupts::~Interrupts() {
@@ -71,7 +71,7 @@ bool Interrupts::Take() {
   signalfd_siginfo info;
   while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
     any = true;
-    terminated_ = terminated_ || info.ssi_signo == SIGTERM;
+    if (info.ssi_signo == SIGTERM) terminated_ = true;
   }
   return any;
 }

@@ -35,9 +35,9 @@ class Interrupts {
  private:
   friend class InterruptWatch;
   Interrupts(int signals, int wake) : signals_(signals), wake_(wake) {}
-  int signals_ = -1;  // readable when SIGINT is pending
-  bool terminated_ = false;
-  int wake_ = -1;  // an eventfd, readable when an InterruptWatch is to end
+  int signals_ = -1;                      // readable when SIGINT is pending
+  std::atomic<bool> terminated_ = false;  // the watch writes it, others read it meanwhile
+  int wake_ = -1;                         // an eventfd, readable when an InterruptWatch is to end
 };
 
 // While it lives, a Ctrl-C sets `cancel` at once, also in the middle of a long step. A second one

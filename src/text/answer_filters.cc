@@ -93,7 +93,7 @@ void JsonWindow::InValue(char c, std::string* shown) {
   if ((c == '}' || c == ']') && --depth_ == 0) state_ = State::kAfter;
 }
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) {
+StopFilter::StopFilter(std::vector<std::string> stops) {
   for (std::string& stop : stops) {
     if (stop.empty()) continue;
     Pattern pattern;
@@ -109,7 +109,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) {
   }
 }
 
-bool StopMatcher::Push(std::string_view bytes, std::string* shown) {
+bool StopFilter::Push(std::string_view bytes, std::string* shown) {
   if (patterns_.empty()) {
     *shown += bytes;
     return false;
@@ -139,7 +139,7 @@ bool StopMatcher::Push(std::string_view bytes, std::string* shown) {
   return false;
 }
 
-void StopMatcher::Flush(std::string* shown) {
+void StopFilter::Flush(std::string* shown) {
   *shown += waiting_;
   waiting_.clear();
   for (Pattern& pattern : patterns_) pattern.length = 0;

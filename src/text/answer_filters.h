@@ -34,10 +34,10 @@ class JsonWindow {
 
 // Cuts a text before the first stop string in it: the one that ends first, and of those the
 // longest.
-class StopMatcher {
+class StopFilter {
  public:
   // Empty strings never match.
-  explicit StopMatcher(std::vector<std::string> stops);
+  explicit StopFilter(std::vector<std::string> stops);
 
   // Appends what no stop string can claim any more. True if one matched; then nothing follows.
   bool Push(std::string_view bytes, std::string* shown);

@@ -433,7 +433,7 @@ struct AnswerParser::Machine {
   AnswerRecoveries recoveries;
   PieceList pieces;
   JsonWindow json;
-  StopMatcher stops;
+  StopFilter stops;
   Utf8Stream characters;  // of the text that is being shown
   CallWriter call;
 

@@ -42,7 +42,7 @@ TEST(BenchPlots, ShowTheShareOfTheBoundOverContexts) {
 }
 
 TEST(BenchPlots, NameTheFileThatCannotBeWritten) {
-  const Status status = WritePlot("/nonexistent/folder/plot.svg", "<svg/>");
+  const Status status = WriteBenchPlot("/nonexistent/folder/plot.svg", "<svg/>");
   ASSERT_FALSE(status.has_value());
   EXPECT_NE(status.error().message.find("/nonexistent/folder/plot.svg"), std::string::npos);
 }
