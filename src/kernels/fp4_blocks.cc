@@ -117,13 +117,8 @@ HWY_INLINE void UnpackGroup(const uint8_t* from, int64_t stride, UnpackedGroup& 
   __m256i rows[4];
 #pragma GCC unroll 4
   for (int64_t n = 0; n < 4; ++n) rows[n] = _mm256_set_m128i(load(n + 4), load(n));
-  const __m256i low01 = _mm256_unpacklo_epi32(rows[0], rows[1]);
-  const __m256i low23 = _mm256_unpacklo_epi32(rows[2], rows[3]);
-  const __m256i high01 = _mm256_unpackhi_epi32(rows[0], rows[1]);
-  const __m256i high23 = _mm256_unpackhi_epi32(rows[2], rows[3]);
-  const __m256i eights[4] = {
-      _mm256_unpacklo_epi64(low01, low23), _mm256_unpackhi_epi64(low01, low23),
-      _mm256_unpacklo_epi64(high01, high23), _mm256_unpackhi_epi64(high01, high23)};
+  __m256i eights[4];
+  TransposeEight(rows, eights);
   const __m256i table = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
   const __m256i nibbles = _mm256_set1_epi16(0x0F00);

@@ -146,13 +146,8 @@ HWY_INLINE void UnpackGroup(const std::byte* from, int64_t stride, int64_t count
   __m256i rows[4];
 #pragma GCC unroll 4
   for (int64_t n = 0; n < 4; ++n) rows[n] = _mm256_set_m128i(load(n + 4), load(n));
-  const __m256i low01 = _mm256_unpacklo_epi32(rows[0], rows[1]);
-  const __m256i low23 = _mm256_unpacklo_epi32(rows[2], rows[3]);
-  const __m256i high01 = _mm256_unpackhi_epi32(rows[0], rows[1]);
-  const __m256i high23 = _mm256_unpackhi_epi32(rows[2], rows[3]);
-  const __m256i quads[kQuads] = {
-      _mm256_unpacklo_epi64(low01, low23), _mm256_unpackhi_epi64(low01, low23),
-      _mm256_unpacklo_epi64(high01, high23), _mm256_unpackhi_epi64(high01, high23)};
+  __m256i quads[kQuads];
+  TransposeEight(rows, quads);
 #pragma GCC unroll 4
   for (int64_t q = 0; q < kQuads; ++q) {
     const Unpacked unpacked =

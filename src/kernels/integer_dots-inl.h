@@ -37,6 +37,19 @@ HWY_INLINE Unpacked Unpack(__m256i pairs, __m128i table) {
           _mm256_shuffle_epi8(wide, _mm256_and_si256(_mm256_srli_epi16(pairs, 4), nibble))};
 }
 
+// 16 bytes of each of eight rows, where row n + 4 is the upper half of rows[n]: quads[i] has the
+// i-th 32 bits of every row, a row in each lane.
+HWY_INLINE void TransposeEight(const __m256i (&rows)[4], __m256i (&quads)[4]) {
+  const __m256i low01 = _mm256_unpacklo_epi32(rows[0], rows[1]);
+  const __m256i low23 = _mm256_unpacklo_epi32(rows[2], rows[3]);
+  const __m256i high01 = _mm256_unpackhi_epi32(rows[0], rows[1]);
+  const __m256i high23 = _mm256_unpackhi_epi32(rows[2], rows[3]);
+  quads[0] = _mm256_unpacklo_epi64(low01, low23);
+  quads[1] = _mm256_unpackhi_epi64(low01, low23);
+  quads[2] = _mm256_unpacklo_epi64(high01, high23);
+  quads[3] = _mm256_unpackhi_epi64(high01, high23);
+}
+
 // 32 integers of a signed byte each, sorted like unpacked codes: 16 even ones, 16 odd ones.
 HWY_INLINE void StoreSplit(const __m256i (&values)[4], void* even, void* odd) {
   const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(values[0], values[1]),
