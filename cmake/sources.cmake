@@ -8,6 +8,8 @@ minke_library(kernels
     fp4_products.cc fp4_blocks.cc index_scores.cc sparse_attention.cc elementwise.cc quantize.cc
     selection.cc self_check.cc
   DEPS minke_core PkgConfig::HWY)
+# Highway leaves out the target with the multiply-adds of bytes (AVX3_DL) unless it is asked for.
+target_compile_definitions(minke_kernels PRIVATE HWY_WANT_AVX3_DL)
 minke_library(checkpoint
   SOURCES safetensors.cc safetensors_writer.cc page_memory.cc direct_file.cc read_pool.cc
     piece_cache.cc checkpoint_reader.cc

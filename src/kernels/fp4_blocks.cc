@@ -26,9 +26,10 @@ namespace {
 constexpr int64_t kGroup = reference::kScaleGroup;
 constexpr int64_t kGroupBytes = kGroup / 2;
 constexpr int64_t kPairs = kGroup / 2;  // of inputs in a group
-constexpr int64_t kLanes = 8;           // outputs of a vector
+constexpr int64_t kLanes = kWordLanes;  // outputs of a vector
 constexpr int64_t kVectors = 2;         // of outputs summed together
-constexpr int64_t kUnitOutputs = 32;    // outputs that share a row of x in the nearest cache
+constexpr int kRowsTogether = kVectorBlocks;
+constexpr int64_t kUnitOutputs = 32;  // outputs that share a row of x in the nearest cache
 constexpr int64_t kUnitVectors = kUnitOutputs / kLanes;
 constexpr int64_t kRowBlock = 128;   // rows that share unpacked weights
 constexpr int64_t kChunkGroups = 8;  // groups unpacked together: 16 KiB of words
@@ -37,16 +38,16 @@ constexpr int64_t kLineBytes = 64;
 
 // Inputs of a group in the order of the unpacked weights: of every eight, the first four beside the
 // last four.
-struct alignas(32) GroupPairs {
+struct alignas(kVectorBytes) GroupPairs {
   std::array<int32_t, kPairs> pairs;  // two words each
 };
 
 // A chunk of a row of x.
-struct alignas(32) FixedChunk {
+struct alignas(kVectorBytes) FixedChunk {
   std::array<GroupPairs, kChunkGroups> groups;
   std::array<float, kChunkGroups> unit;  // the value of one
 };
-struct alignas(32) ThirdChunk {
+struct alignas(kVectorBytes) ThirdChunk {
   std::array<GroupPairs, kChunkGroups> groups;
 };
 
@@ -105,36 +106,40 @@ void FixRow(FixedRows& fixed, int64_t r) {
 
 // ---- weights ----
 
-// Eight outputs of a group as words, twice the value of a weight: [pair][output].
+// A vector of outputs of a group as words, twice the value of a weight: [pair][output].
 using UnpackedGroup = std::array<int32_t, kPairs * kLanes>;
 
 // from: of the first output; the next one is `stride` bytes on.
 HWY_INLINE void UnpackGroup(const uint8_t* from, int64_t stride, UnpackedGroup& out) {
+  alignas(16) static constexpr std::array<int8_t, 16> kDoubled = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                                  0, -1, -2, -3, -4, -6, -8, -12};
+  const D16 d16;
   const auto load = [&](int64_t n) HWY_ATTR {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + n * stride));
   };
-  // Four vectors: eight inputs, in 32 bits, of each of the eight outputs.
-  __m256i rows[4];
+  // Four vectors: eight inputs, in 32 bits, of each of the outputs.
+  V8 rows[4];
 #pragma GCC unroll 4
-  for (int64_t n = 0; n < 4; ++n) rows[n] = _mm256_set_m128i(load(n + 4), load(n));
-  __m256i eights[4];
-  TransposeEight(rows, eights);
-  const __m256i table = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
-  const __m256i nibbles = _mm256_set1_epi16(0x0F00);
+  for (int64_t n = 0; n < 4; ++n) rows[n] = EveryFourth(n, load);
+  V8 eights[4];
+  TransposeRows(rows, eights);
+  const V16 table =
+      hn::BitCast(d16, hn::LoadDup128(D8(), reinterpret_cast<const uint8_t*>(kDoubled.data())));
+  const V16 nibbles = hn::Set(d16, 0x0F00);
   int32_t* to = out.data();
-  const auto store = [&](__m256i codes) HWY_ATTR {
+  const auto store = [&](V16 codes) HWY_ATTR {
     // The value into the high byte, a zero into the low one.
-    const __m256i bytes = _mm256_shuffle_epi8(table, _mm256_and_si256(codes, nibbles));
-    StoreBytes(_mm256_srai_epi16(bytes, 8), to);
+    const V16 bytes = hn::TableLookupBytes(table, hn::And(codes, nibbles));
+    hn::Store(hn::BitCast(D32(), hn::ShiftRight<8>(bytes)), D32(), to);
     to += kLanes;
   };
 #pragma GCC unroll 4
-  for (const __m256i eight : eights) {
-    store(_mm256_slli_epi16(eight, 8));
-    store(_mm256_slli_epi16(eight, 4));
-    store(eight);
-    store(_mm256_srli_epi16(eight, 4));
+  for (const V8 eight : eights) {
+    const V16 words = hn::BitCast(d16, eight);
+    store(hn::ShiftLeft<8>(words));
+    store(hn::ShiftLeft<4>(words));
+    store(words);
+    store(hn::ShiftRight<4>(words));
   }
 }
 
@@ -143,16 +148,19 @@ struct UnitScratch {
   explicit UnitScratch(int64_t rows)
       : unpacked(kUnitVectors * kChunkGroups), sums(static_cast<size_t>(rows * kUnitVectors * 2)) {}
 
-  struct alignas(32) Eight {
+  struct alignas(kVectorBytes) Lanes {
     std::array<float, kLanes> values;
   };
-  std::vector<UnpackedGroup> unpacked;                    // [kChunkGroups][kUnitVectors]
-  std::array<Eight, kUnitVectors * kChunkGroups> scales;  // likewise
-  std::vector<Eight> sums;  // [rows][2, for even and odd groups][kUnitVectors]
+  struct alignas(kVectorBytes) Group {
+    UnpackedGroup pairs;
+  };
+  std::vector<Group> unpacked;                            // [kChunkGroups][kUnitVectors]
+  std::array<Lanes, kUnitVectors * kChunkGroups> scales;  // likewise
+  std::vector<Lanes> sums;  // [rows][2, for even and odd groups][kUnitVectors]
 };
 
-// Unpacks groups [group, group + count) of 8 * vectors outputs from `output` on, and fetches those
-// that follow.
+// Unpacks groups [group, group + count) of kLanes * vectors outputs from `output` on, and fetches
+// those that follow.
 void UnpackChunk(const Weight& w, int64_t output, int64_t vectors, int64_t group, int64_t count,
                  ScaleRange& range, UnitScratch& scratch) {
   const int64_t groups = w.cols / kGroup;
@@ -167,15 +175,15 @@ void UnpackChunk(const Weight& w, int64_t output, int64_t vectors, int64_t group
     }
     for (int64_t g = 0; g < count; ++g) {
       const auto at = static_cast<size_t>(g * kUnitVectors + v);
-      UnpackGroup(from + g * kGroupBytes, stride, scratch.unpacked[at]);
-      alignas(16) std::array<uint8_t, 16> codes;
+      UnpackGroup(from + g * kGroupBytes, stride, scratch.unpacked[at].pairs);
+      alignas(16) std::array<uint8_t, kBlockBytes> codes{};
       for (int64_t n = 0; n < kLanes; ++n) {
         codes[static_cast<size_t>(n)] = w.scales[(first + n) * groups + group + g];
       }
-      const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes.data()));
-      range.See(_mm_unpacklo_epi64(eight, eight));
-      StoreBytes(_mm256_slli_epi32(_mm256_cvtepu8_epi32(eight), 23),
-                 scratch.scales[at].values.data());
+      for (size_t n = kLanes; n < codes.size(); ++n) codes[n] = codes[0];
+      range.See(_mm_load_si128(reinterpret_cast<const __m128i*>(codes.data())));
+      hn::Store(hn::BitCast(DF(), hn::ShiftLeft<23>(LoadWidened(codes.data()))), DF(),
+                scratch.scales[at].values.data());
     }
   }
 }
@@ -187,19 +195,20 @@ void UnpackChunk(const Weight& w, int64_t output, int64_t vectors, int64_t group
 constexpr int64_t kRowWords = sizeof(FixedChunk) / sizeof(int32_t);
 
 template <int kRows>
-HWY_INLINE void DotGroup(const int32_t* w, const int32_t* x, __m256i (&dots)[kRows][kVectors]) {
-#pragma GCC unroll 4
-  for (int i = 0; i < kRows * kVectors; ++i)
-    dots[i / kVectors][i % kVectors] = _mm256_setzero_si256();
+HWY_INLINE void DotGroup(const int32_t* w, const int32_t* x, V32 (&dots)[kRows][kVectors]) {
+  const D32 d32;
+  const auto words = [](V32 v) HWY_ATTR { return hn::BitCast(D16(), v); };
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows * kVectors; ++i) dots[i / kVectors][i % kVectors] = hn::Zero(d32);
 #pragma GCC unroll 4
   for (int64_t p = 0; p < kPairs; ++p) {
-    const __m256i first = LoadBytes(w + p * kLanes);
-    const __m256i second = LoadBytes(w + (kPairs + p) * kLanes);
-#pragma GCC unroll 2
+    const V16 first = words(hn::Load(d32, w + p * kLanes));
+    const V16 second = words(hn::Load(d32, w + (kPairs + p) * kLanes));
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      const __m256i input = _mm256_set1_epi32(x[r * kRowWords + p]);
-      dots[r][0] = _mm256_add_epi32(dots[r][0], _mm256_madd_epi16(first, input));
-      dots[r][1] = _mm256_add_epi32(dots[r][1], _mm256_madd_epi16(second, input));
+      const V16 input = words(hn::Set(d32, x[r * kRowWords + p]));
+      dots[r][0] = AddPairs(dots[r][0], first, input);
+      dots[r][1] = AddPairs(dots[r][1], second, input);
     }
   }
 }
@@ -207,36 +216,38 @@ HWY_INLINE void DotGroup(const int32_t* w, const int32_t* x, __m256i (&dots)[kRo
 // Adds groups [0, count) of a chunk of kRows rows from `row` on to two vectors of outputs.
 template <int kRows>
 HWY_INLINE void AddChunk(const FixedRows& fixed, size_t at, int64_t count,
-                         const UnpackedGroup* unpacked, const UnitScratch::Eight* scales,
-                         UnitScratch::Eight* sums) {
+                         const UnitScratch::Group* unpacked, const UnitScratch::Lanes* scales,
+                         UnitScratch::Lanes* sums) {
   static_assert(kVectors == 2);
+  const D32 d32;
+  const DF df;
   for (int64_t g = 0; g < count; ++g) {
     const auto group = static_cast<size_t>(g);
-    const int32_t* w = unpacked[group * kUnitVectors].data();
-    __m256i dots[kRows][kVectors];
+    const int32_t* w = unpacked[group * kUnitVectors].pairs.data();
+    V32 dots[kRows][kVectors];
     DotGroup<kRows>(w, fixed.chunks[at].groups[group].pairs.data(), dots);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (size_t r = 0; r < kRows; ++r) {
-      __m256i first = _mm256_slli_epi32(dots[r][0], kThirdBits);
-      __m256i second = _mm256_slli_epi32(dots[r][1], kThirdBits);
+      V32 first = hn::ShiftLeft<kThirdBits>(dots[r][0]);
+      V32 second = hn::ShiftLeft<kThirdBits>(dots[r][1]);
       for (uint32_t left = fixed.third_pairs[at + r][group]; HWY_UNLIKELY(left != 0);
            left &= left - 1) {
         const int pair = std::countr_zero(left);
-        const __m256i third =
-            _mm256_set1_epi32(fixed.thirds[at + r].groups[group].pairs[static_cast<size_t>(pair)]);
+        const V16 third = hn::BitCast(
+            D16(),
+            hn::Set(d32, fixed.thirds[at + r].groups[group].pairs[static_cast<size_t>(pair)]));
         const int32_t* weights = w + pair * kLanes;
-        first = _mm256_add_epi32(first, _mm256_madd_epi16(LoadBytes(weights), third));
-        second = _mm256_add_epi32(second,
-                                  _mm256_madd_epi16(LoadBytes(weights + kPairs * kLanes), third));
+        first = AddPairs(first, hn::BitCast(D16(), hn::Load(d32, weights)), third);
+        second =
+            AddPairs(second, hn::BitCast(D16(), hn::Load(d32, weights + kPairs * kLanes)), third);
       }
-      const __m256 unit = _mm256_set1_ps(fixed.chunks[at + r].unit[group]);
-      UnitScratch::Eight* sum = sums + (r * 2 + group % 2) * kUnitVectors;
-      const UnitScratch::Eight* scale = scales + group * kUnitVectors;
-      const auto add = [&](__m256i dot, size_t v) HWY_ATTR {
-        const __m256 factor = _mm256_mul_ps(_mm256_load_ps(scale[v].values.data()), unit);
-        const __m256 before = _mm256_load_ps(sum[v].values.data());
-        _mm256_store_ps(sum[v].values.data(),
-                        _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), factor, before));
+      const VF unit = hn::Set(df, fixed.chunks[at + r].unit[group]);
+      UnitScratch::Lanes* sum = sums + (r * 2 + group % 2) * kUnitVectors;
+      const UnitScratch::Lanes* scale = scales + group * kUnitVectors;
+      const auto add = [&](V32 dot, size_t v) HWY_ATTR {
+        const VF factor = hn::Mul(hn::Load(df, scale[v].values.data()), unit);
+        const VF before = hn::Load(df, sum[v].values.data());
+        hn::Store(hn::MulAdd(hn::ConvertTo(df, dot), factor, before), df, sum[v].values.data());
       };
       add(first, 0);
       add(second, 1);
@@ -261,12 +272,15 @@ void Unit(const FixedRows& fixed, const Weight& w, int64_t output, int64_t outpu
   const int64_t summed = outputs / kTogether * kTogether;
   const int64_t groups = w.cols / kGroup;
   ScaleRange range;
-  for (UnitScratch::Eight& sum : scratch.sums) sum.values.fill(0.0f);
+  for (UnitScratch::Lanes& sum : scratch.sums) sum.values.fill(0.0f);
   for (int64_t chunk = 0; chunk < fixed.chunk_count; ++chunk) {
     const int64_t group = chunk * kChunkGroups;
     const int64_t count = std::min(kChunkGroups, groups - group);
     UnpackChunk(w, output, summed / kLanes, group, count, range, scratch);
     int64_t r = 0;
+    for (; r + kRowsTogether <= fixed.x.rows; r += kRowsTogether) {
+      AddChunkOfRows<kRowsTogether>(fixed, chunk, r, count, summed / kLanes, scratch);
+    }
     for (; r + 2 <= fixed.x.rows; r += 2) {
       AddChunkOfRows<2>(fixed, chunk, r, count, summed / kLanes, scratch);
     }
@@ -275,7 +289,7 @@ void Unit(const FixedRows& fixed, const Weight& w, int64_t output, int64_t outpu
   for (int64_t r = 0; r < fixed.x.rows; ++r) {
     const FixedRow& row = fixed.rows[static_cast<size_t>(r)];
     const int64_t done = row.is_exact && AreNormal(row, range) ? summed : 0;
-    const UnitScratch::Eight* sums = &scratch.sums[static_cast<size_t>(r * 2 * kUnitVectors)];
+    const UnitScratch::Lanes* sums = &scratch.sums[static_cast<size_t>(r * 2 * kUnitVectors)];
     for (int64_t n = 0; n < done; ++n) {
       const auto v = static_cast<size_t>(n / kLanes);
       const auto lane = static_cast<size_t>(n % kLanes);

@@ -29,27 +29,28 @@ namespace minke::simd::HWY_NAMESPACE {
 namespace {
 
 constexpr int64_t kGroup = reference::kScaleGroup;
-constexpr int64_t kStep = 2 * kGroup;      // inputs whose weights fill a vector
-constexpr int64_t kStepBytes = kStep / 2;  // of one output
-constexpr int64_t kOutputs = 4;            // outputs summed together: a step of them has 8 groups
-constexpr int64_t kStepSums = 2 * kOutputs;
-constexpr int64_t kUnitOutputs = 32;  // outputs a thread takes at once
-constexpr int64_t kScaleSteps = 64;   // steps whose scales are put in order together
+constexpr int64_t kStepGroups = kVectorBlocks;
+constexpr int64_t kStep = kStepGroups * kGroup;  // inputs whose weights fill a vector
+constexpr int64_t kOutputs = 4;                  // outputs summed together
+constexpr int64_t kStepSums = kStepGroups * kOutputs;
+constexpr int64_t kRowsTogether = kVectorBlocks;  // rows that share unpacked weights
+constexpr int64_t kUnitOutputs = 32;              // outputs a thread takes at once
+constexpr int64_t kScaleSteps = 64;               // steps whose scales are put in order together
 constexpr int64_t kLineBytes = 64;
 constexpr int kLimbBits = 8;
 constexpr int kBias = 12;  // of twice an E2M1 value, as a byte
 
 // A step of a row of x in fixed point: the high bytes of the even and of the odd inputs, the low
-// bytes likewise, for each of 8 sums (4 outputs of the first group, 4 of the second) the value of
-// one, and of each group what a bias of the weights multiplies.
-struct alignas(32) FixedStep {
-  std::array<int8_t, 4 * kGroup> limbs;
+// bytes likewise, and for each sum (of every group, four outputs) the value of one and what the
+// bias of the weights adds.
+struct alignas(kVectorBytes) FixedStep {
+  std::array<uint8_t, 4 * kVectorBytes> limbs;
   std::array<float, kStepSums> unit;
-  std::array<int32_t, 2> totals;
+  std::array<int32_t, kStepSums> bias;
   bool has_thirds;
 };
-struct alignas(32) ThirdStep {
-  std::array<int8_t, 2 * kGroup> limbs;  // the third bytes of the even and of the odd inputs
+struct alignas(kVectorBytes) ThirdStep {
+  std::array<uint8_t, 2 * kVectorBytes> limbs;  // the third bytes of the even and of the odd inputs
 };
 
 struct FixedRows {
@@ -69,7 +70,8 @@ struct FixedRows {
 
 // ---- activations to fixed point ----
 
-HWY_INLINE void StoreGroup(const FixedGroup& group, int64_t half, FixedStep& step,
+// in_step: which group of the step it is.
+HWY_INLINE void StoreGroup(const FixedGroup& group, int64_t in_step, FixedStep& step,
                            ThirdStep& thirds) {
   __m256i high[4];
   __m256i low[4];
@@ -80,17 +82,17 @@ HWY_INLINE void StoreGroup(const FixedGroup& group, int64_t half, FixedStep& ste
     high[i] = _mm256_srai_epi32(rounded, kLimbBits);
     low[i] = _mm256_sub_epi32(group.upper[i], _mm256_slli_epi32(high[i], kLimbBits));
   }
-  const auto at = static_cast<size_t>(half * kGroup / 2);
-  StoreSplit(high, &step.limbs[at], &step.limbs[kGroup + at]);
-  StoreSplit(low, &step.limbs[2 * kGroup + at], &step.limbs[3 * kGroup + at]);
-  StoreSplit(group.third, &thirds.limbs[at], &thirds.limbs[kGroup + at]);
+  const auto at = static_cast<size_t>(in_step * kBlockBytes);
+  StoreSplit(high, &step.limbs[at], &step.limbs[kVectorBytes + at]);
+  StoreSplit(low, &step.limbs[2 * kVectorBytes + at], &step.limbs[3 * kVectorBytes + at]);
+  StoreSplit(group.third, &thirds.limbs[at], &thirds.limbs[kVectorBytes + at]);
   step.has_thirds |= group.has_thirds;
   __m128i total =
       _mm_add_epi32(_mm256_castsi256_si128(group.sum), _mm256_extracti128_si256(group.sum, 1));
   total = _mm_add_epi32(total, _mm_shuffle_epi32(total, 0x4E));
   total = _mm_add_epi32(total, _mm_shuffle_epi32(total, 0xB1));
-  step.totals[static_cast<size_t>(half)] = _mm_cvtsi128_si32(total);
-  std::fill_n(step.unit.begin() + half * kOutputs, kOutputs, UnitOf(group));
+  std::fill_n(step.bias.begin() + in_step * kOutputs, kOutputs, kBias * _mm_cvtsi128_si32(total));
+  std::fill_n(step.unit.begin() + in_step * kOutputs, kOutputs, UnitOf(group));
 }
 
 FixedRows FixRows(View<const float> x) {
@@ -104,8 +106,8 @@ FixedRows FixRows(View<const float> x) {
         break;
       }
       row.See(group.unit_exponent);
-      const auto at = static_cast<size_t>(r * fixed.steps_of_row + g / 2);
-      StoreGroup(group, g % 2, fixed.steps[at], fixed.thirds[at]);
+      const auto at = static_cast<size_t>(r * fixed.steps_of_row + g / kStepGroups);
+      StoreGroup(group, g % kStepGroups, fixed.steps[at], fixed.thirds[at]);
     }
   }
   return fixed;
@@ -114,7 +116,7 @@ FixedRows FixRows(View<const float> x) {
 // ---- scales ----
 
 // Scale codes of `count` groups of four outputs in the order of their sums: for each group the
-// four outputs. scales: of the first output; the next one is `stride` bytes on.
+// four outputs, up to a whole step. scales: of the first output; the next one is `stride` bytes on.
 void InterleaveScales(const uint8_t* scales, int64_t stride, int64_t count, uint8_t* out,
                       ScaleRange& range) {
   constexpr int64_t kAtOnce = 16;
@@ -146,77 +148,97 @@ void InterleaveScales(const uint8_t* scales, int64_t stride, int64_t count, uint
       range.See(_mm_set1_epi8(static_cast<char>(code)));
     }
   }
-  if (count % 2 != 0) std::fill_n(out + count * kOutputs, kOutputs, uint8_t{127});
+  const int64_t missing = (kStepGroups - count % kStepGroups) % kStepGroups;
+  std::fill_n(out + count * kOutputs, missing * kOutputs, uint8_t{127});
 }
 
-// The values of the eight scales of a step.
-HWY_INLINE __m256 LoadScales(const uint8_t* codes) {
-  const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(eight), 23));
+// The values of the scales of a step.
+HWY_INLINE VF LoadScales(const uint8_t* codes) {
+  return hn::BitCast(DF(), hn::ShiftLeft<23>(LoadWidened(codes)));
 }
 
 // ---- sums ----
 
-HWY_INLINE void StoreSums(__m256 sums, float* y) {
+// Of every output the sum of its even groups, then that of its odd ones.
+using Sums = __m256;
+
+// sums + dots * factors, group after group.
+HWY_INLINE Sums AddGroups(Sums sums, VF dots, VF factors) {
+#if HWY_MAX_BYTES == 64
+  sums =
+      _mm256_fmadd_ps(_mm512_castps512_ps256(dots.raw), _mm512_castps512_ps256(factors.raw), sums);
+  return _mm256_fmadd_ps(_mm512_extractf32x8_ps(dots.raw, 1),
+                         _mm512_extractf32x8_ps(factors.raw, 1), sums);
+#else
+  return _mm256_fmadd_ps(dots.raw, factors.raw, sums);
+#endif
+}
+
+HWY_INLINE void StoreSums(Sums sums, float* y) {
   _mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
 }
 
-// Packed weights of a step, of which the last one may be a half.
-template <bool kHalf>
-HWY_INLINE __m256i LoadStep(const uint8_t* from) {
-  if constexpr (!kHalf) return LoadBytes(from);
-  return _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+// E2M1 codes as bytes: twice the value, plus kBias. groups: how many of the step there are.
+template <bool kPart>
+HWY_INLINE Unpacked UnpackStep(const uint8_t* from, int64_t groups) {
+  alignas(16) static constexpr std::array<uint8_t, 16> kBiased = {12, 13, 14, 15, 16, 18, 20, 24,
+                                                                  12, 11, 10, 9,  8,  6,  4,  0};
+  return Unpack(kPart ? LoadBlocks(from, groups) : hn::LoadU(D8(), from), kBiased.data());
 }
 
-// E2M1 codes as bytes: twice the value, plus kBias.
-HWY_INLINE Unpacked UnpackBiased(__m256i pairs) {
-  return Unpack(pairs, _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+HWY_INLINE V8 LoadLimbs(const uint8_t* limbs, int64_t vector) {
+  return hn::Load(D8(), limbs + vector * kVectorBytes);
 }
 
-HWY_INLINE __m256i Dot(const Unpacked& w, const int8_t* even_and_odd, int16_t weight) {
-  return _mm256_madd_epi16(DotPairs(w, LoadBytes(even_and_odd), LoadBytes(even_and_odd + kGroup)),
-                           _mm256_set1_epi16(weight));
+// Products with one limb, two words added, and with both, four bytes added.
+HWY_INLINE V32 DotLimb(const Unpacked& w, const uint8_t* limbs) {
+  return AddQuads(AddQuads(hn::Zero(D32()), w.even, LoadLimbs(limbs, 0)), w.odd,
+                  LoadLimbs(limbs, 1));
 }
-
-HWY_INLINE __m256i SumBytes(const __m256i (&dots)[kOutputs]) {
-  return SumLanes(dots[0], dots[1], dots[2], dots[3]);
+HWY_INLINE V32 DotLimbs(const Unpacked& w, const uint8_t* limbs) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  const V32 high = hn::ShiftLeft<kLimbBits>(DotLimb(w, limbs));
+  return AddQuads(AddQuads(high, w.even, LoadLimbs(limbs, 2)), w.odd, LoadLimbs(limbs, 3));
+#else
+  const auto pairs = [&](int64_t limb) HWY_ATTR {
+    return hn::Add(MulPairs(w.even, LoadLimbs(limbs, 2 * limb)),
+                   MulPairs(w.odd, LoadLimbs(limbs, 2 * limb + 1)));
+  };
+  const V32 high = AddPairs(hn::Zero(D32()), pairs(0), hn::Set(D16(), 1 << kLimbBits));
+  return AddPairs(high, pairs(1), hn::Set(D16(), 1));
+#endif
 }
 
 // One step of four outputs of a few rows, weights unpacked on the way. from: of the first output.
 // x: the first row of them.
-template <size_t kRows, bool kHalf>
+template <size_t kRows, bool kPart>
 HWY_INLINE void FewRowsStep(const FixedStep* x, const ThirdStep* thirds, size_t x_stride,
-                            const uint8_t* from, int64_t stride, const uint8_t* scales,
-                            __m256 (&sums)[kRows]) {
-  __m256i dots[kRows][kOutputs];
+                            const uint8_t* from, int64_t stride, int64_t groups,
+                            const uint8_t* scales, Sums (&sums)[kRows]) {
+  V32 dots[kRows][kOutputs];
 #pragma GCC unroll 4
   for (int64_t n = 0; n < kOutputs; ++n) {
-    const Unpacked w = UnpackBiased(LoadStep<kHalf>(from + n * stride));
-#pragma GCC unroll 2
-    for (size_t r = 0; r < kRows; ++r) {
-      const int8_t* limbs = x[r * x_stride].limbs.data();
-      dots[r][n] = _mm256_add_epi32(Dot(w, limbs, 1 << kLimbBits), Dot(w, limbs + 2 * kGroup, 1));
-    }
+    const Unpacked w = UnpackStep<kPart>(from + n * stride, groups);
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kRows; ++r) dots[r][n] = DotLimbs(w, x[r * x_stride].limbs.data());
   }
-  const __m256 scale = LoadScales(scales);
-#pragma GCC unroll 2
+  const VF scale = LoadScales(scales);
+#pragma GCC unroll 4
   for (size_t r = 0; r < kRows; ++r) {
     const FixedStep& fixed = x[r * x_stride];
-    __m256i dot = _mm256_slli_epi32(SumBytes(dots[r]), kThirdBits);
+    V32 dot = hn::ShiftLeft<kThirdBits>(SumLanes(dots[r][0], dots[r][1], dots[r][2], dots[r][3]));
     if (HWY_UNLIKELY(fixed.has_thirds)) {
-      __m256i rest[kOutputs];
+      V32 rest[kOutputs];
 #pragma GCC unroll 4
       for (int64_t n = 0; n < kOutputs; ++n) {
-        rest[n] = Dot(UnpackBiased(LoadStep<kHalf>(from + n * stride)),
-                      thirds[r * x_stride].limbs.data(), 1);
+        rest[n] = DotLimb(UnpackStep<kPart>(from + n * stride, groups),
+                          thirds[r * x_stride].limbs.data());
       }
-      dot = _mm256_add_epi32(dot, SumBytes(rest));
+      dot = hn::Add(dot, SumLanes(rest[0], rest[1], rest[2], rest[3]));
     }
-    const __m256i bias = _mm256_set_m128i(_mm_set1_epi32(kBias * fixed.totals[1]),
-                                          _mm_set1_epi32(kBias * fixed.totals[0]));
-    dot = _mm256_sub_epi32(dot, bias);
-    const __m256 factor = _mm256_mul_ps(_mm256_load_ps(fixed.unit.data()), scale);
-    sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), factor, sums[r]);
+    dot = hn::Sub(dot, hn::Load(D32(), fixed.bias.data()));
+    const VF factor = hn::Mul(hn::Load(DF(), fixed.unit.data()), scale);
+    sums[r] = AddGroups(sums[r], hn::ConvertTo(DF(), dot), factor);
   }
 }
 
@@ -228,30 +250,35 @@ void FewRows(const FixedRows& x, int64_t row, const Weight& w, int64_t output, S
   const int64_t stride = w.cols / 2;
   const auto x_stride = static_cast<size_t>(x.steps_of_row);
   const auto* packed = reinterpret_cast<const uint8_t*>(w.data) + output * stride;
-  alignas(32) std::array<uint8_t, kScaleSteps * kStepSums> scales;
-  __m256 sums[kRows];
-#pragma GCC unroll 2
-  for (__m256& sum : sums) sum = _mm256_setzero_ps();
-  for (int64_t first = 0; first < groups; first += 2 * kScaleSteps) {
-    const int64_t count = std::min(2 * kScaleSteps, groups - first);
+  std::array<uint8_t, kScaleSteps * kStepSums> scales;
+  Sums sums[kRows];
+#pragma GCC unroll 4
+  for (Sums& sum : sums) sum = _mm256_setzero_ps();
+  for (int64_t first = 0; first < groups; first += kStepGroups * kScaleSteps) {
+    const int64_t count = std::min(kStepGroups * kScaleSteps, groups - first);
     InterleaveScales(w.scales + output * groups + first, groups, count, scales.data(), range);
-    for (int64_t s = 0; s < (count + 1) / 2; ++s) {
-      const int64_t step = first / 2 + s;
+    for (int64_t s = 0; kStepGroups * s < count; ++s) {
+      const int64_t step = first / kStepGroups + s;
       // The next four outputs follow in memory; they are fetched line by line meanwhile.
-      const uint8_t* ahead = packed + kOutputs * (stride + step * kStepBytes);
-      __builtin_prefetch(ahead);
-      __builtin_prefetch(ahead + kLineBytes);
+      const uint8_t* ahead = packed + kOutputs * (stride + step * kVectorBytes);
+#pragma GCC unroll 4
+      for (int64_t line = 0; line < kOutputs * kVectorBytes; line += kLineBytes) {
+        __builtin_prefetch(ahead + line);
+      }
       const auto at = static_cast<size_t>(row * x.steps_of_row + step);
-      if (HWY_LIKELY(2 * s + 1 < count)) {
-        FewRowsStep<kRows, false>(&x.steps[at], &x.thirds[at], x_stride, packed + step * kStepBytes,
-                                  stride, scales.data() + s * kStepSums, sums);
+      const int64_t here = count - kStepGroups * s;
+      const uint8_t* from = packed + step * kVectorBytes;
+      const uint8_t* scale = scales.data() + s * kStepSums;
+      if (HWY_LIKELY(here >= kStepGroups)) {
+        FewRowsStep<kRows, false>(&x.steps[at], &x.thirds[at], x_stride, from, stride, here, scale,
+                                  sums);
       } else {
-        FewRowsStep<kRows, true>(&x.steps[at], &x.thirds[at], x_stride, packed + step * kStepBytes,
-                                 stride, scales.data() + s * kStepSums, sums);
+        FewRowsStep<kRows, true>(&x.steps[at], &x.thirds[at], x_stride, from, stride, here, scale,
+                                 sums);
       }
     }
   }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (size_t r = 0; r < kRows; ++r) {
     StoreSums(sums[r], y.Row(row + static_cast<int64_t>(r)) + output);
   }
@@ -267,6 +294,9 @@ void Outputs(const FixedRows& fixed, const Weight& w, int64_t output, int64_t ou
   ScaleRange range;
   for (int64_t n = output; n < output + summed; n += kOutputs) {
     int64_t r = 0;
+    if constexpr (kRowsTogether == 4) {
+      for (; r + 4 <= fixed.x.rows; r += 4) FewRows<4>(fixed, r, w, n, range, y);
+    }
     for (; r + 2 <= fixed.x.rows; r += 2) FewRows<2>(fixed, r, w, n, range, y);
     if (r < fixed.x.rows) FewRows<1>(fixed, r, w, n, range, y);
   }

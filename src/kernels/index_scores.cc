@@ -26,15 +26,16 @@ namespace minke::simd::HWY_NAMESPACE {
 namespace {
 
 constexpr int64_t kGroup = reference::kScaleGroup;
-constexpr int64_t kStep = 2 * kGroup;  // dimensions whose packed codes fill a vector
-constexpr int64_t kOctet = 8;          // keys of a vector, each in a lane of 32 bits
-constexpr int64_t kOctets = 2;         // scored together, so that a query byte is loaded once
-constexpr int64_t kKeys = kOctet * kOctets;
-constexpr int64_t kQuads = kGroup / 8;  // of even dimensions in a group, and of odd ones
-constexpr int kQueryBias = 96;          // makes a shifted query code an unsigned byte
-constexpr int kQueryShiftMax = 3;       // 12 << 3 = 96
-constexpr int kKeyShiftMax = 13;        // within 16 bits, and the sums within 32
-constexpr int kExponentMax = 50;        // of both sides: no product leaves the normal floats
+constexpr int64_t kStep = 2 * kGroup;   // dimensions whose bytes StepBytes holds
+constexpr int64_t kLanes = kWordLanes;  // keys of a vector
+constexpr int64_t kVectors = 2;         // scored together, so that a query byte is loaded once
+constexpr int64_t kKeys = kLanes * kVectors;
+constexpr int kHeads = kVectorBlocks / 2;  // scored together, so that a key's byte is loaded once
+constexpr int64_t kQuads = kGroup / 8;     // of even dimensions in a group, and of odd ones
+constexpr int kQueryBias = 96;             // makes a shifted query code an unsigned byte
+constexpr int kQueryShiftMax = 3;          // 12 << 3 = 96
+constexpr int kKeyShiftMax = 13;           // within 16 bits, and the sums within 32
+constexpr int kExponentMax = 50;           // of both sides: no product leaves the normal floats
 
 // Bytes of one step: its even dimensions, then its odd ones, the first group before the second.
 struct alignas(32) StepBytes {
@@ -46,7 +47,7 @@ struct alignas(32) StepBytes {
 // The heads of one query as biased bytes, and what one unit of a head is worth.
 struct Queries {
   std::vector<StepBytes> steps;  // [heads][steps]
-  std::vector<int> exponents;    // [heads]
+  std::vector<float> units;      // [heads]
   bool fits = true;              // else the integers cannot hold them
 };
 
@@ -55,7 +56,7 @@ HWY_INLINE int GroupExponent(int32_t largest) {
   return (largest >> 23) - 127 - 3;
 }
 
-bool FixHead(const float* x, int64_t dim, StepBytes* steps, int& head_exponent) {
+bool FixHead(const float* x, int64_t dim, StepBytes* steps, float& unit) {
   const int64_t groups = dim / kGroup;
   int low = kExponentMax + 1;
   int high = -kExponentMax - 1;
@@ -69,7 +70,7 @@ bool FixHead(const float* x, int64_t dim, StepBytes* steps, int& head_exponent) 
   }
   if (high < low) low = high = 0;
   if (low < -kExponentMax || high > kExponentMax || high - low > kQueryShiftMax) return false;
-  head_exponent = low;
+  unit = std::bit_cast<float>((127 + low) << 23);
   const auto factor = std::bit_cast<float>((127 - low) << 23);
   for (int64_t g = 0; g < groups; ++g) {
     __m256 values[4];
@@ -82,8 +83,7 @@ bool FixHead(const float* x, int64_t dim, StepBytes* steps, int& head_exponent) 
   }
   for (int64_t s = 0; 2 * s < groups; ++s) {
     for (auto* half : {&steps[s].even, &steps[s].odd}) {
-      StoreBytes(_mm256_add_epi8(LoadBytes(half->data()), _mm256_set1_epi8(kQueryBias)),
-                 half->data());
+      for (uint8_t& byte : *half) byte = static_cast<uint8_t>(byte + kQueryBias);
     }
   }
   return true;
@@ -93,32 +93,41 @@ Queries FixQueries(View<const float> x) {
   const int64_t steps = (x.cols + kStep - 1) / kStep;
   Queries queries;
   queries.steps.resize(static_cast<size_t>(x.rows * steps));
-  queries.exponents.resize(static_cast<size_t>(x.rows));
+  queries.units.resize(static_cast<size_t>(x.rows));
   for (int64_t head = 0; head < x.rows && queries.fits; ++head) {
     queries.fits = FixHead(x.Row(head), x.cols, &queries.steps[static_cast<size_t>(head * steps)],
-                           queries.exponents[static_cast<size_t>(head)]);
+                           queries.units[static_cast<size_t>(head)]);
   }
   return queries;
 }
 
 // ---- keys ----
 
-// Eight keys, one in each lane.
+// Keys of a vector.
 template <int kSteps>
-struct alignas(32) Octet {
+struct alignas(kVectorBytes) KeyLanes {
   static constexpr int64_t kGroups = int64_t{2} * kSteps;
-  using Lanes = std::array<int32_t, kOctet>;
+  using Lanes = std::array<int32_t, kLanes>;
 
   // Four signed bytes a lane: of each group the even dimensions, four by four, then the odd ones.
   std::array<Lanes, kGroups * 2 * kQuads> codes;
-  std::array<Lanes, kGroups> factors;  // 1 << shift, as two words
-  Lanes exponents;
-  Lanes bias;  // what the bias of the queries adds to a dot
+  std::array<Lanes, kGroups> shifts;  // as ShiftOf() has them
+  std::array<float, kLanes> units;    // what one unit of the key is worth
+  Lanes bias;                         // what the bias of the queries adds to a dot
 };
 
-// Writes shifts and exponent of key `lane`; false if the integers cannot hold it.
+// A shift as DotKeys() applies it.
+HWY_INLINE int32_t ShiftOf(int shift) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  return shift;
+#else
+  return 1 << shift | 1 << (shift + 16);  // a factor, as two words
+#endif
+}
+
+// Writes shifts and unit of key `lane`; false if the integers cannot hold it.
 template <int kSteps>
-bool ShiftKey(const uint8_t* scales, int64_t groups, size_t lane, Octet<kSteps>& keys) {
+bool ShiftKey(const uint8_t* scales, int64_t groups, size_t lane, KeyLanes<kSteps>& keys) {
   int low = scales[0];
   int high = scales[0];
   for (int64_t g = 1; g < groups; ++g) {
@@ -128,42 +137,44 @@ bool ShiftKey(const uint8_t* scales, int64_t groups, size_t lane, Octet<kSteps>&
   constexpr int kOne = 127;  // the code of scale 1
   const bool fits =
       low >= kOne - kExponentMax && high <= kOne + kExponentMax && high - low <= kKeyShiftMax;
-  keys.exponents[lane] = fits ? low - kOne : 0;
-  for (int64_t g = 0; g < Octet<kSteps>::kGroups; ++g) {
-    const int32_t factor = fits && g < groups ? 1 << (scales[g] - low) : 0;
-    keys.factors[static_cast<size_t>(g)][lane] = factor | factor << 16;
+  // Codes count in halves of their scale.
+  keys.units[lane] = std::bit_cast<float>((fits ? low - 1 : kOne) << 23);
+  for (int64_t g = 0; g < KeyLanes<kSteps>::kGroups; ++g) {
+    keys.shifts[static_cast<size_t>(g)][lane] = ShiftOf(fits && g < groups ? scales[g] - low : 0);
   }
   return fits;
 }
 
-// One group of eight keys. from: of the first one; the next one is `stride` bytes on, and those
-// from `count` on are the last one again.
+// One group of the keys of a vector. from: of the first one; the next one is `stride` bytes on, and
+// those from `count` on are the last one again.
 HWY_INLINE void UnpackGroup(const std::byte* from, int64_t stride, int64_t count, int32_t* codes) {
+  alignas(16) static constexpr std::array<int8_t, 16> kDoubled = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                                  0, -1, -2, -3, -4, -6, -8, -12};
   const auto load = [&](int64_t n) HWY_ATTR {
     const std::byte* key = from + std::min(n, count - 1) * stride;
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(key));
   };
-  __m256i rows[4];
+  V8 rows[4];
 #pragma GCC unroll 4
-  for (int64_t n = 0; n < 4; ++n) rows[n] = _mm256_set_m128i(load(n + 4), load(n));
-  __m256i quads[kQuads];
-  TransposeEight(rows, quads);
+  for (int64_t n = 0; n < 4; ++n) rows[n] = EveryFourth(n, load);
+  V8 quads[kQuads];
+  TransposeRows(rows, quads);
+  const D32 d32;
 #pragma GCC unroll 4
   for (int64_t q = 0; q < kQuads; ++q) {
-    const Unpacked unpacked =
-        Unpack(quads[q], _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
-    StoreBytes(unpacked.even, codes + q * kOctet);
-    StoreBytes(unpacked.odd, codes + (kQuads + q) * kOctet);
+    const Unpacked unpacked = Unpack(quads[q], reinterpret_cast<const uint8_t*>(kDoubled.data()));
+    hn::Store(hn::BitCast(d32, unpacked.even), d32, codes + q * kLanes);
+    hn::Store(hn::BitCast(d32, unpacked.odd), d32, codes + (kQuads + q) * kLanes);
   }
 }
 
-// Keys [0, count) of at most eight, and which of them the integers hold.
+// Keys [0, count) of at most kLanes, and which of them the integers hold.
 template <int kSteps>
-void UnpackOctet(const std::byte* packed, int64_t dim, int64_t count, Octet<kSteps>& keys,
-                 bool* fits) {
+void UnpackKeys(const std::byte* packed, int64_t dim, int64_t count, KeyLanes<kSteps>& keys,
+                bool* fits) {
   const int64_t groups = dim / kGroup;
   const int64_t row_bytes = RowBytes(RowFormat::kFp4Group32, dim);
-  for (int64_t n = 0; n < kOctet; ++n) {
+  for (int64_t n = 0; n < kLanes; ++n) {
     const std::byte* scales = packed + std::min(n, count - 1) * row_bytes + dim / 2;
     const bool held = ShiftKey<kSteps>(reinterpret_cast<const uint8_t*>(scales), groups,
                                        static_cast<size_t>(n), keys);
@@ -177,112 +188,168 @@ void UnpackOctet(const std::byte* packed, int64_t dim, int64_t count, Octet<kSte
 
 // ---- dots ----
 
-// Dots of one head with two octets of keys.
-template <int kSteps>
-HWY_INLINE void DotOctets(const StepBytes* query, const Octet<kSteps>* keys,
-                          __m256i (&dots)[kOctets]) {
-  static_assert(kOctets == 2);
-  dots[0] = dots[1] = _mm256_setzero_si256();
+// Half a group of a head: its even or its odd dimensions, from `first` on.
+HWY_INLINE V8 FourInputs(const uint8_t* bytes) {
+  int32_t four;
+  std::memcpy(&four, bytes, sizeof four);
+  return hn::BitCast(D8(), hn::Set(D32(), four));
+}
+
+// dots += a group's sums times its factors. half: [heads][even, odd] bytes of the group.
+template <int kCount>
+HWY_INLINE void AddGroup(const uint8_t* const (&halves)[kCount][2],
+                         const std::array<int32_t, kLanes>* const (&codes)[kVectors],
+                         const std::array<int32_t, kLanes>* const (&shifts)[kVectors],
+                         V32 (&dots)[kCount][kVectors]) {
+  const D32 d32;
+  const auto code = [&](int64_t v, int64_t at)
+                        HWY_ATTR { return hn::BitCast(D8(), hn::Load(d32, codes[v][at].data())); };
+#if HWY_TARGET <= HWY_AVX3_DL
+  V32 sums[kCount][kVectors];
 #pragma GCC unroll 4
-  for (int64_t g = 0; g < Octet<kSteps>::kGroups; ++g) {
-    const auto add = [&](const std::array<uint8_t, kGroup>& bytes, int64_t parity) HWY_ATTR {
+  for (int i = 0; i < kCount * kVectors; ++i) sums[i / kVectors][i % kVectors] = hn::Zero(d32);
+#pragma GCC unroll 8
+  for (int64_t at = 0; at < 2 * kQuads; ++at) {
+    const V8 keys[kVectors] = {code(0, at), code(1, at)};
+#pragma GCC unroll 2
+    for (int h = 0; h < kCount; ++h) {
+      const V8 input = FourInputs(halves[h][at / kQuads] + at % kQuads * 4);
+      sums[h][0] = AddQuads(sums[h][0], input, keys[0]);
+      sums[h][1] = AddQuads(sums[h][1], input, keys[1]);
+    }
+  }
+#pragma GCC unroll 2
+  for (int h = 0; h < kCount; ++h) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      dots[h][v] = hn::Add(dots[h][v], hn::Shl(sums[h][v], hn::Load(d32, shifts[v]->data())));
+    }
+  }
+#else
+#pragma GCC unroll 2
+  for (int h = 0; h < kCount; ++h) {
+#pragma GCC unroll 2
+    for (int64_t parity = 0; parity < 2; ++parity) {
       // Four products of at most 2 * 192 * 12 stay within 16 bits.
-      __m256i pairs[kOctets] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+      V16 pairs[kVectors] = {hn::Zero(D16()), hn::Zero(D16())};
 #pragma GCC unroll 4
       for (int64_t q = 0; q < kQuads; ++q) {
-        int32_t four;
-        std::memcpy(&four, &bytes[static_cast<size_t>(g % 2 * kGroup / 2 + 4 * q)], sizeof four);
-        const __m256i input = _mm256_set1_epi32(four);
-        const auto at = static_cast<size_t>((g * 2 + parity) * kQuads + q);
-        pairs[0] =
-            _mm256_add_epi16(pairs[0], _mm256_maddubs_epi16(input, LoadBytes(&keys[0].codes[at])));
-        pairs[1] =
-            _mm256_add_epi16(pairs[1], _mm256_maddubs_epi16(input, LoadBytes(&keys[1].codes[at])));
+        const V8 input = FourInputs(halves[h][parity] + q * 4);
+        pairs[0] = hn::Add(pairs[0], MulPairs(input, code(0, parity * kQuads + q)));
+        pairs[1] = hn::Add(pairs[1], MulPairs(input, code(1, parity * kQuads + q)));
       }
-      const auto group = static_cast<size_t>(g);
-      dots[0] = _mm256_add_epi32(dots[0],
-                                 _mm256_madd_epi16(pairs[0], LoadBytes(&keys[0].factors[group])));
-      dots[1] = _mm256_add_epi32(dots[1],
-                                 _mm256_madd_epi16(pairs[1], LoadBytes(&keys[1].factors[group])));
-    };
-    add(query[g / 2].even, 0);
-    add(query[g / 2].odd, 1);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        const V16 factors = hn::BitCast(D16(), hn::Load(d32, shifts[v]->data()));
+        dots[h][v] = AddPairs(dots[h][v], pairs[v], factors);
+      }
+    }
+  }
+#endif
+}
+
+// Dots of kCount heads with kVectors vectors of keys. query: of the first head, kSteps a head.
+template <int kCount, int kSteps>
+HWY_INLINE void DotKeys(const StepBytes* query, const KeyLanes<kSteps>* keys,
+                        V32 (&dots)[kCount][kVectors]) {
+  static_assert(kVectors == 2);
+#pragma GCC unroll 4
+  for (int i = 0; i < kCount * kVectors; ++i) dots[i / kVectors][i % kVectors] = hn::Zero(D32());
+#pragma GCC unroll 4
+  for (int64_t g = 0; g < KeyLanes<kSteps>::kGroups; ++g) {
+    const auto at = static_cast<size_t>(g % 2 * kGroup / 2);
+    const auto group = static_cast<size_t>(g);
+    const uint8_t* halves[kCount][2];
+#pragma GCC unroll 2
+    for (int h = 0; h < kCount; ++h) {
+      halves[h][0] = &query[h * kSteps + g / 2].even[at];
+      halves[h][1] = &query[h * kSteps + g / 2].odd[at];
+    }
+    const std::array<int32_t, kLanes>* const codes[kVectors] = {&keys[0].codes[group * 2 * kQuads],
+                                                                &keys[1].codes[group * 2 * kQuads]};
+    const std::array<int32_t, kLanes>* const shifts[kVectors] = {&keys[0].shifts[group],
+                                                                 &keys[1].shifts[group]};
+    AddGroup<kCount>(halves, codes, shifts, dots);
   }
 }
 
-// Eight floats to bf16, nearest even. REQUIRES: none is NaN.
-HWY_INLINE __m256 RoundEight(__m256 values) {
-  const __m256i bits = _mm256_castps_si256(values);
-  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
-  return _mm256_castsi256_ps(
-      _mm256_and_si256(rounded, _mm256_set1_epi32(static_cast<int32_t>(0xFFFF0000u))));
+// Floats to bf16, nearest even. REQUIRES: none is NaN.
+HWY_INLINE VF RoundToBf16(VF values) {
+  const D32 d32;
+  const V32 bits = hn::BitCast(d32, values);
+  const V32 odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1));
+  const V32 rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7FFF)));
+  return hn::BitCast(DF(), hn::And(rounded, hn::Set(d32, static_cast<int32_t>(0xFFFF0000u))));
 }
 
-// Adds what one head gives to the sums of an octet.
+// Adds what one head gives to the sums of a vector of keys. unit: of the head.
 template <bool kRound, int kSteps>
-HWY_INLINE __m256 AddTerm(__m256 sum, __m256i dots, const Octet<kSteps>& keys, int head_exponent,
-                          float weight) {
-  // Keys count in halves of their scale; the unit of the queries is exact.
-  const __m256i exponent =
-      _mm256_add_epi32(LoadBytes(&keys.exponents), _mm256_set1_epi32(head_exponent - 1 + 127));
-  const __m256 unit = _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
-  const __m256i value = _mm256_sub_epi32(dots, LoadBytes(&keys.bias));
-  __m256 dot = _mm256_mul_ps(_mm256_cvtepi32_ps(value), unit);
-  if (kRound) dot = RoundEight(dot);
-  __m256 term = _mm256_mul_ps(_mm256_max_ps(dot, _mm256_setzero_ps()), _mm256_set1_ps(weight));
-  if (kRound) term = RoundEight(term);
-  return _mm256_add_ps(sum, term);
+HWY_INLINE VF AddTerm(VF sum, V32 dots, const KeyLanes<kSteps>& keys, float unit, float weight) {
+  const DF df;
+  const VF units = hn::Mul(hn::Load(df, keys.units.data()), hn::Set(df, unit));
+  const V32 value = hn::Sub(dots, hn::Load(D32(), keys.bias.data()));
+  VF dot = hn::Mul(hn::ConvertTo(df, value), units);
+  if (kRound) dot = RoundToBf16(dot);
+  VF term = hn::Mul(hn::Max(dot, hn::Zero(df)), hn::Set(df, weight));
+  if (kRound) term = RoundToBf16(term);
+  return hn::Add(sum, term);
 }
 
 // scores: [kKeys]. Integers of several heads first, then their floats: a long chain of latencies
 // behind every head's integers would leave the multipliers waiting.
 template <bool kRound, int kSteps>
 void ScoreKeys(const Queries& queries, std::span<const float> head_weights,
-               const Octet<kSteps>* keys, float* scores) {
-  constexpr size_t kHeads = 8;
-  using Dots = std::array<std::array<int32_t, kOctet>, kOctets>;
-  alignas(32) std::array<Dots, kHeads> dots;
-  __m256 sums[kOctets] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-  for (size_t first = 0; first < head_weights.size(); first += kHeads) {
-    const size_t count = std::min(kHeads, head_weights.size() - first);
-    for (size_t h = 0; h < count; ++h) {
-      __m256i both[kOctets];
-      DotOctets<kSteps>(&queries.steps[(first + h) * static_cast<size_t>(kSteps)], keys, both);
-      StoreBytes(both[0], dots[h][0].data());
-      StoreBytes(both[1], dots[h][1].data());
+               const KeyLanes<kSteps>* keys, float* scores) {
+  constexpr size_t kBlock = 8;  // heads
+  using Dots = std::array<std::array<int32_t, kLanes>, kVectors>;
+  alignas(kVectorBytes) std::array<Dots, kBlock> dots;
+  const D32 d32;
+  VF sums[kVectors] = {hn::Zero(DF()), hn::Zero(DF())};
+  const auto dot = [&]<int kCount>(size_t head, Dots* out) HWY_ATTR {
+    V32 found[kCount][kVectors];
+    DotKeys<kCount, kSteps>(&queries.steps[head * static_cast<size_t>(kSteps)], keys, found);
+#pragma GCC unroll 2
+    for (int h = 0; h < kCount; ++h) {
+      hn::Store(found[h][0], d32, out[h][0].data());
+      hn::Store(found[h][1], d32, out[h][1].data());
     }
-    for (size_t h = 0; h < count; ++h) {
-      const int exponent = queries.exponents[first + h];
+  };
+  for (size_t first = 0; first < head_weights.size(); first += kBlock) {
+    const size_t count = std::min(kBlock, head_weights.size() - first);
+    size_t h = 0;
+    for (; h + kHeads <= count; h += kHeads) dot.template operator()<kHeads>(first + h, &dots[h]);
+    for (; h < count; ++h) dot.template operator()<1>(first + h, &dots[h]);
+    for (h = 0; h < count; ++h) {
+      const float unit = queries.units[first + h];
       const float weight = head_weights[first + h];
-      sums[0] = AddTerm<kRound>(sums[0], LoadBytes(&dots[h][0]), keys[0], exponent, weight);
-      sums[1] = AddTerm<kRound>(sums[1], LoadBytes(&dots[h][1]), keys[1], exponent, weight);
+      sums[0] = AddTerm<kRound>(sums[0], hn::Load(d32, dots[h][0].data()), keys[0], unit, weight);
+      sums[1] = AddTerm<kRound>(sums[1], hn::Load(d32, dots[h][1].data()), keys[1], unit, weight);
     }
   }
 #pragma GCC unroll 2
-  for (int64_t o = 0; o < kOctets; ++o) {
-    _mm256_storeu_ps(scores + o * kOctet, kRound ? RoundEight(sums[o]) : sums[o]);
+  for (int64_t v = 0; v < kVectors; ++v) {
+    hn::StoreU(kRound ? RoundToBf16(sums[v]) : sums[v], DF(), scores + v * kLanes);
   }
 }
 
 // The sum of a key's shifted codes, kQueryBias times.
 template <int kSteps>
-void FindBias(Octet<kSteps>* keys) {
+void FindBias(KeyLanes<kSteps>* keys) {
   std::array<StepBytes, kSteps> ones;
   for (StepBytes& step : ones) {
     step.even.fill(1);
     step.odd.fill(1);
   }
-  __m256i totals[kOctets];
-  DotOctets<kSteps>(ones.data(), keys, totals);
-  for (int64_t o = 0; o < kOctets; ++o) {
-    StoreBytes(_mm256_mullo_epi32(totals[o], _mm256_set1_epi32(kQueryBias)), keys[o].bias.data());
+  V32 totals[1][kVectors];
+  DotKeys<1, kSteps>(ones.data(), keys, totals);
+  for (int64_t v = 0; v < kVectors; ++v) {
+    hn::Store(hn::Mul(totals[0][v], hn::Set(D32(), kQueryBias)), D32(), keys[v].bias.data());
   }
 }
 
 template <int kSteps>
 void ScoreRun(View<const float> x, const Queries& queries, std::span<const float> head_weights,
-              const IndexRun& run, bool round_bf16, std::array<Octet<kSteps>, kOctets>& keys) {
+              const IndexRun& run, bool round_bf16, std::array<KeyLanes<kSteps>, kVectors>& keys) {
   const int64_t row_bytes = RowBytes(RowFormat::kFp4Group32, x.cols);
   const auto score = round_bf16 ? ScoreKeys<true, kSteps> : ScoreKeys<false, kSteps>;
   std::array<float, kKeys> found;
@@ -290,10 +357,10 @@ void ScoreRun(View<const float> x, const Queries& queries, std::span<const float
     const int64_t count = std::min(kKeys, run.row_count - first);
     const std::byte* packed = run.keys + first * row_bytes;
     std::array<bool, kKeys> fits{};
-    for (int64_t o = 0; o * kOctet < count; ++o) {
-      UnpackOctet<kSteps>(packed + o * kOctet * row_bytes, x.cols,
-                          std::min(kOctet, count - o * kOctet), keys[static_cast<size_t>(o)],
-                          &fits[static_cast<size_t>(o * kOctet)]);
+    for (int64_t v = 0; v * kLanes < count; ++v) {
+      UnpackKeys<kSteps>(packed + v * kLanes * row_bytes, x.cols,
+                         std::min(kLanes, count - v * kLanes), keys[static_cast<size_t>(v)],
+                         &fits[static_cast<size_t>(v * kLanes)]);
     }
     FindBias<kSteps>(keys.data());
     score(queries, head_weights, keys.data(), found.data());
@@ -309,7 +376,7 @@ void ScoreRun(View<const float> x, const Queries& queries, std::span<const float
 template <int kSteps>
 void ScoreRuns(View<const float> x, const Queries& queries, std::span<const float> head_weights,
                std::span<const IndexRun> runs, bool round_bf16) {
-  std::array<Octet<kSteps>, kOctets> keys{};
+  std::array<KeyLanes<kSteps>, kVectors> keys{};
   for (const IndexRun& run : runs) {
     ScoreRun<kSteps>(x, queries, head_weights, run, round_bf16, keys);
   }

@@ -1,6 +1,7 @@
 // Pieces of the kernels that sum products of bytes. Included once per instruction set, as Highway's
-// own files of this kind are. Written with intrinsics of AVX2, which every target has: this release
-// of Highway does not know the multiply-adds of bytes.
+// own files of this kind are. Vectors are as wide as the instruction set has them, rows of blocks
+// of 128 bits; multiply-adds of bytes are intrinsics, since this release of Highway does not know
+// them.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -14,41 +15,145 @@
 #define MINKE_KERNELS_INTEGER_DOTS_INL_H_
 #endif
 
+#if HWY_TARGET == HWY_AVX3_DL
+// What this release of Highway asks of the compiler lacks the multiply-adds that it requires of the
+// processor. Its own functions have the rest, and are inlined only into functions that have it too.
+#undef HWY_TARGET_STR
+#define HWY_TARGET_STR \
+  HWY_TARGET_STR_AVX3  \
+  ",vpclmulqdq,avx512vbmi,avx512vbmi2,vaes,avxvnni,avx512bitalg,avx512vpopcntdq,avx512vnni"
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace minke::simd::HWY_NAMESPACE {
 
-HWY_INLINE __m256i LoadBytes(const void* from) {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D8 = hn::ScalableTag<uint8_t>;
+using D16 = hn::Repartition<int16_t, D8>;
+using D32 = hn::Repartition<int32_t, D8>;
+using DF = hn::Repartition<float, D8>;
+using V8 = hn::Vec<D8>;
+using V16 = hn::Vec<D16>;
+using V32 = hn::Vec<D32>;
+using VF = hn::Vec<DF>;
+
+constexpr int64_t kVectorBytes = HWY_MAX_BYTES;
+constexpr int64_t kBlockBytes = 16;
+constexpr int64_t kVectorBlocks = kVectorBytes / kBlockBytes;
+constexpr int64_t kWordLanes = kVectorBytes / 4;  // of 32 bits
+
+// Blocks n, n + 4, n + 8, ...: load(n) is one.
+template <typename Load>
+HWY_INLINE V8 EveryFourth(int64_t n, const Load& load) {
+#if HWY_MAX_BYTES == 64
+  const __m512i lower = _mm512_castsi256_si512(_mm256_set_m128i(load(n + 4), load(n)));
+  return V8{_mm512_inserti64x4(lower, _mm256_set_m128i(load(n + 12), load(n + 8)), 1)};
+#else
+  return V8{_mm256_set_m128i(load(n + 4), load(n))};
+#endif
 }
-HWY_INLINE void StoreBytes(__m256i value, void* to) {
-  _mm256_storeu_si256(static_cast<__m256i*>(to), value);
+
+// Blocks [0, count) of a vector, with zeros behind them. REQUIRES: 0 < count < kVectorBlocks.
+HWY_INLINE V8 LoadBlocks(const uint8_t* from, int64_t count) {
+#if HWY_MAX_BYTES == 64
+  return V8{_mm512_maskz_loadu_epi32(static_cast<__mmask16>((1 << 4 * count) - 1), from)};
+#else
+  static_cast<void>(count);
+  return V8{_mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+#endif
+}
+
+// kWordLanes bytes as integers.
+HWY_INLINE V32 LoadWidened(const uint8_t* from) {
+  return hn::PromoteTo(D32(), hn::LoadU(hn::Rebind<uint8_t, D32>(), from));
 }
 
 // Codes of four bits as bytes of a table of 16: those of the low nibbles, which are the even
 // elements, and those of the high ones.
 struct Unpacked {
-  __m256i even;
-  __m256i odd;
+  V8 even;
+  V8 odd;
 };
-HWY_INLINE Unpacked Unpack(__m256i pairs, __m128i table) {
-  const __m256i wide = _mm256_broadcastsi128_si256(table);
-  const __m256i nibble = _mm256_set1_epi8(0x0F);
-  return {_mm256_shuffle_epi8(wide, _mm256_and_si256(pairs, nibble)),
-          _mm256_shuffle_epi8(wide, _mm256_and_si256(_mm256_srli_epi16(pairs, 4), nibble))};
+HWY_INLINE Unpacked Unpack(V8 pairs, const uint8_t* table) {
+  const D8 d8;
+  const V8 wide = hn::LoadDup128(d8, table);
+  const V8 nibble = hn::Set(d8, 0x0F);
+  const V8 high =
+      hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(hn::Repartition<uint16_t, D8>(), pairs)));
+  return {hn::TableLookupBytes(wide, hn::And(pairs, nibble)),
+          hn::TableLookupBytes(wide, hn::And(high, nibble))};
 }
 
-// 16 bytes of each of eight rows, where row n + 4 is the upper half of rows[n]: quads[i] has the
-// i-th 32 bits of every row, a row in each lane.
-HWY_INLINE void TransposeEight(const __m256i (&rows)[4], __m256i (&quads)[4]) {
-  const __m256i low01 = _mm256_unpacklo_epi32(rows[0], rows[1]);
-  const __m256i low23 = _mm256_unpacklo_epi32(rows[2], rows[3]);
-  const __m256i high01 = _mm256_unpackhi_epi32(rows[0], rows[1]);
-  const __m256i high23 = _mm256_unpackhi_epi32(rows[2], rows[3]);
-  quads[0] = _mm256_unpacklo_epi64(low01, low23);
-  quads[1] = _mm256_unpackhi_epi64(low01, low23);
-  quads[2] = _mm256_unpacklo_epi64(high01, high23);
-  quads[3] = _mm256_unpackhi_epi64(high01, high23);
+// A block of each of kWordLanes rows, where rows n, n + 4, ... are the blocks of rows[n]: quads[i]
+// has the i-th 32 bits of every row, a row in each lane.
+HWY_INLINE void TransposeRows(const V8 (&rows)[4], V8 (&quads)[4]) {
+  const D8 d8;
+  const D32 d32;
+  const hn::Repartition<uint64_t, D8> d64;
+  const auto words = [&](V8 v) HWY_ATTR { return hn::BitCast(d32, v); };
+  const auto pairs = [&](V32 v) HWY_ATTR { return hn::BitCast(d64, v); };
+  const auto low01 = pairs(hn::InterleaveLower(d32, words(rows[0]), words(rows[1])));
+  const auto low23 = pairs(hn::InterleaveLower(d32, words(rows[2]), words(rows[3])));
+  const auto high01 = pairs(hn::InterleaveUpper(d32, words(rows[0]), words(rows[1])));
+  const auto high23 = pairs(hn::InterleaveUpper(d32, words(rows[2]), words(rows[3])));
+  quads[0] = hn::BitCast(d8, hn::InterleaveLower(d64, low01, low23));
+  quads[1] = hn::BitCast(d8, hn::InterleaveUpper(d64, low01, low23));
+  quads[2] = hn::BitCast(d8, hn::InterleaveLower(d64, high01, high23));
+  quads[3] = hn::BitCast(d8, hn::InterleaveUpper(d64, high01, high23));
 }
+
+// ---- multiply-adds ----
+
+// sum + products of unsigned by signed bytes, four to a lane.
+// REQUIRES: two products never leave 16 bits.
+HWY_INLINE V32 AddQuads(V32 sum, V8 a, V8 b) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  return V32{_mm512_dpbusd_epi32(sum.raw, a.raw, b.raw)};
+#elif HWY_MAX_BYTES == 64
+  const __m512i pairs = _mm512_maddubs_epi16(a.raw, b.raw);
+  return V32{_mm512_add_epi32(sum.raw, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+#else
+  const __m256i pairs = _mm256_maddubs_epi16(a.raw, b.raw);
+  return V32{_mm256_add_epi32(sum.raw, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+#endif
+}
+
+// sum + products of words, two to a lane.
+HWY_INLINE V32 AddPairs(V32 sum, V16 a, V16 b) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  return V32{_mm512_dpwssd_epi32(sum.raw, a.raw, b.raw)};
+#elif HWY_MAX_BYTES == 64
+  return V32{_mm512_add_epi32(sum.raw, _mm512_madd_epi16(a.raw, b.raw))};
+#else
+  return V32{_mm256_add_epi32(sum.raw, _mm256_madd_epi16(a.raw, b.raw))};
+#endif
+}
+
+// Products of unsigned by signed bytes, two to a word.
+HWY_INLINE V16 MulPairs(V8 a, V8 b) {
+#if HWY_MAX_BYTES == 64
+  return V16{_mm512_maddubs_epi16(a.raw, b.raw)};
+#else
+  return V16{_mm256_maddubs_epi16(a.raw, b.raw)};
+#endif
+}
+
+// In every block [a, b, c, d], each the sum of its four lanes of that block.
+HWY_INLINE V32 SumLanes(V32 a, V32 b, V32 c, V32 d) {
+  const D32 d32;
+  const hn::Repartition<int64_t, D8> d64;
+  const auto halves = [&](V32 one, V32 other) HWY_ATTR {
+    return hn::BitCast(
+        d64, hn::Add(hn::InterleaveLower(d32, one, other), hn::InterleaveUpper(d32, one, other)));
+  };
+  const auto ab = halves(a, b);
+  const auto cd = halves(c, d);
+  return hn::Add(hn::BitCast(d32, hn::InterleaveLower(d64, ab, cd)),
+                 hn::BitCast(d32, hn::InterleaveUpper(d64, ab, cd)));
+}
+
+// ---- 32 activations, in vectors of 256 bits ----
 
 // 32 integers of a signed byte each, sorted like unpacked codes: 16 even ones, 16 odd ones.
 HWY_INLINE void StoreSplit(const __m256i (&values)[4], void* even, void* odd) {
@@ -62,19 +167,6 @@ HWY_INLINE void StoreSplit(const __m256i (&values)[4], void* even, void* odd) {
   const __m128i upper = _mm256_extracti128_si256(sorted, 1);
   _mm_storeu_si128(static_cast<__m128i*>(even), _mm_unpacklo_epi16(lower, upper));
   _mm_storeu_si128(static_cast<__m128i*>(odd), _mm_unpackhi_epi16(lower, upper));
-}
-
-// Sums of adjacent pairs of products of an unpacked vector with even and odd elements.
-HWY_INLINE __m256i DotPairs(const Unpacked& bytes, __m256i even, __m256i odd) {
-  return _mm256_add_epi16(_mm256_maddubs_epi16(bytes.even, even),
-                          _mm256_maddubs_epi16(bytes.odd, odd));
-}
-
-// [a, b, c, d] of the lower halves, then of the upper ones, each the sum of its four lanes.
-HWY_INLINE __m256i SumLanes(__m256i a, __m256i b, __m256i c, __m256i d) {
-  const __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-  const __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
-  return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
 }
 
 // The largest magnitude of 32 floats, as bits.
