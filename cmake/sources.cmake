@@ -4,8 +4,8 @@ minke_library(core
     numeric_formats.cc
   DEPS Threads::Threads PkgConfig::FMT)
 minke_library(kernels
-  SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc weight_decoding.cc
-    fp4_products.cc fp4_blocks.cc index_scores.cc sparse_attention.cc elementwise.cc quantize.cc
+  SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc few_rows.cc
+    weight_decoding.cc fp4_products.cc fp4_blocks.cc index_scores.cc sparse_attention.cc elementwise.cc quantize.cc
     selection.cc self_check.cc
   DEPS minke_core PkgConfig::HWY)
 # Highway leaves out the target with the multiply-adds of bytes (AVX3_DL) unless it is asked for.
@@ -95,7 +95,8 @@ if(MINKE_SANITIZE MATCHES undefined)
 endif()
 
 # Highway includes each of these files once per instruction set, under a name of its own.
-set_source_files_properties(src/kernels/matmul.cc src/kernels/weight_decoding.cc
+set_source_files_properties(src/kernels/matmul.cc src/kernels/few_rows.cc
+  src/kernels/weight_decoding.cc
   src/kernels/fp4_products.cc src/kernels/fp4_blocks.cc src/kernels/index_scores.cc
   src/kernels/sparse_attention.cc src/kernels/elementwise.cc src/kernels/quantize.cc
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

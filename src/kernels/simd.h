@@ -35,6 +35,12 @@ struct DotTileArguments {
 void DotTile(const DotTileArguments& arguments);
 void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
 
+// few_rows.cc
+// Rows for which MatmulFewRows is faster than unpacking weights for all of them.
+inline constexpr int64_t kFewRowsMax = 8;
+// matmul. REQUIRES: BF16 or float32 weights and w.cols a multiple of 8, or FP8 weights and of 32.
+void MatmulFewRows(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
+
 // weight_decoding.cc
 // Floats of inputs [begin, begin + count) of weight row `row`, eight together and every eight
 // `step` floats behind the ones before. REQUIRES: begin is a multiple of 32.
@@ -45,10 +51,6 @@ DecodeWeightsFunction WeightDecoder();
 // Decodes packed rows (none null) to consecutive rows of `channels` floats.
 void DecodeRows(RowFormat format, std::span<const std::byte* const> packed, int64_t channels,
                 float* out);
-// Rows for which MatmulFewRows is faster than unpacking weights for all of them.
-inline constexpr int64_t kFewRowsMax = 8;
-// matmul. REQUIRES: BF16 or float32 weights and w.cols a multiple of 8, or FP8 weights and of 32.
-void MatmulFewRows(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
 
 // fp4_products.cc. matmul of FP4 weights.
 void Fp4Product(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);

@@ -1,0 +1,514 @@
+// Products of few rows with FP8, BF16 and float32 weights. Few rows read the weights once or a few
+// times, so decoded weights stay in registers; the products and their order are those of the
+// canonical sum (kernels.h).
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <vector>
+
+#include "core/result.h"
+#include "kernels/reference.h"
+#include "kernels/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/few_rows.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/fp8_patterns-inl.h"
+#include "kernels/lane_sums-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace minke::simd::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::FixedTag<float, reference::kLanes>;
+using V = hn::Vec<D>;
+constexpr int64_t kLanes = reference::kLanes;
+constexpr int64_t kGroup = reference::kScaleGroup;
+constexpr int64_t kOutputBlock = 8;  // outputs whose weights are read side by side
+
+// The outputs of a block are read side by side, `step` values of each at a time. Meanwhile those of
+// the next block are fetched in the order of memory: the processor follows one stream better than
+// eight. A block that does not stay in the second cache is fetched where it is read.
+constexpr int64_t kFetchBlockMax = int64_t{128} << 10;  // bytes
+constexpr int64_t kFetchBytes = 1024;                   // ahead in a row
+template <int kOutputs, typename T>
+HWY_INLINE void FetchNext(const T* weights, int64_t cols, int64_t at, int64_t step) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kLine = 64 / kBytes;
+  if (HWY_LIKELY(kOutputs * cols * kBytes <= kFetchBlockMax)) {
+    const T* next = weights + kOutputs * (cols + at);
+#pragma GCC unroll 8
+    for (int64_t line = 0; line < kOutputs * step; line += kLine) __builtin_prefetch(next + line);
+    return;
+  }
+#pragma GCC unroll 8
+  for (int64_t n = 0; n < kOutputs; ++n) {
+    __builtin_prefetch(weights + n * cols + at + kFetchBytes / kBytes);
+  }
+}
+
+// sum += x * decoded over one group.
+HWY_INLINE V AddGroup(const float* x, const float* decoded, V sum) {
+  for (int64_t i = 0; i < kGroup; i += kLanes) {
+    sum = hn::MulAdd(hn::LoadU(D(), x + i), hn::LoadU(D(), decoded + i), sum);
+  }
+  return sum;
+}
+
+template <int kRows, int kOutputs>
+HWY_INLINE void StoreSums(const V (&sum)[kRows][kOutputs], float* y, int64_t y_stride) {
+  for (int r = 0; r < kRows; ++r) {
+    alignas(32) std::array<float, kLanes * kOutputs> lanes;
+    for (int n = 0; n < kOutputs; ++n) hn::Store(sum[r][n], D(), &lanes[n * kLanes]);
+    int n = 0;
+    for (; n + 4 <= kOutputs; n += 4) ReduceFour(&lanes[n * kLanes], y + r * y_stride + n);
+    for (; n < kOutputs; ++n) y[r * y_stride + n] = reference::ReduceLanes(&lanes[n * kLanes]);
+  }
+}
+
+// The largest scale code whose 2^120 * scale times any value of x is finite, or -1.
+int ScaleCodeLimit(const float* x, int64_t n) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu);
+  }
+  const int exponent = static_cast<int>(largest >> 23);  // biased by 127
+  return exponent == 255 ? -1 : std::min<int>(kScaleCodeMax, 127 + 133 - exponent);
+}
+
+// Outputs of one tile row. They share the scales, so the scale goes into x, cheaper than into the
+// weights. That changes no bit of the product, provided that x times it neither overflows
+// (scale_limit) nor is made smaller (kScaleCodeMin).
+constexpr int kScaleCodeMin = 7;  // 2^120 * scale >= 1
+
+template <int kRows, int kOutputs>
+HWY_INLINE void Fp8Outputs(const float* x, int64_t x_stride, int64_t cols, const uint8_t* codes,
+                           const uint8_t* scales, int scale_limit, float* y, int64_t y_stride) {
+  const hn::FixedTag<uint8_t, kGroup> d8;
+  const auto nan = hn::Set(d8, 0x7F);
+  V sum[kRows][kOutputs];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows * kOutputs; ++i) sum[i / kOutputs][i % kOutputs] = hn::Zero(D());
+  for (int64_t i = 0; i < cols; i += kGroup) {
+    auto largest = hn::Zero(d8);
+    FetchNext<kOutputs>(codes, cols, i, kGroup);
+#pragma GCC unroll 8
+    for (int64_t n = 0; n < kOutputs; ++n) {
+      largest = hn::Max(largest, hn::And(hn::LoadU(d8, codes + n * cols + i), nan));
+    }
+    const int scale = scales[i / kGroup];
+    const bool is_special =
+        scale < kScaleCodeMin || scale > scale_limit || !hn::AllFalse(d8, hn::Eq(largest, nan));
+    if (HWY_UNLIKELY(is_special)) {
+      std::array<float, kGroup> decoded;
+      for (int64_t n = 0; n < kOutputs; ++n) {
+        for (int64_t j = 0; j < kGroup; ++j) {
+          decoded[static_cast<size_t>(j)] =
+              DecodeE4M3(codes[n * cols + i + j]) * DecodeUe8m0(scales[i / kGroup]);
+        }
+        for (int r = 0; r < kRows; ++r) {
+          sum[r][n] = AddGroup(x + r * x_stride + i, decoded.data(), sum[r][n]);
+        }
+      }
+      continue;
+    }
+    const V factor = hn::Set(D(), PatternFactor(scale));
+#pragma GCC unroll 4
+    for (int64_t j = i; j < i + kGroup; j += kLanes) {
+      V input[kRows];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        input[r] = hn::Mul(hn::LoadU(D(), x + r * x_stride + j), factor);
+      }
+#pragma GCC unroll 8
+      for (int64_t n = 0; n < kOutputs; ++n) {
+        const V weight = LoadPatterns(codes + n * cols + j);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sum[r][n] = hn::MulAdd(input[r], weight, sum[r][n]);
+      }
+    }
+  }
+  StoreSums<kRows, kOutputs>(sum, y, y_stride);
+}
+
+HWY_INLINE V LoadWeights(const float* values) {
+  return hn::LoadU(D(), values);
+}
+HWY_INLINE V LoadWeights(const uint16_t* words) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
+  return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, words))));
+}
+
+// BF16 words or floats. REQUIRES: cols a multiple of kLanes.
+template <int kRows, int kOutputs, typename T>
+HWY_INLINE void FloatOutputs(const float* x, int64_t x_stride, int64_t cols, const T* weights,
+                             float* y, int64_t y_stride) {
+  constexpr auto kLine = static_cast<int64_t>(64 / sizeof(T));
+  V sum[kRows][kOutputs];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows * kOutputs; ++i) sum[i / kOutputs][i % kOutputs] = hn::Zero(D());
+  for (int64_t begin = 0; begin < cols; begin += kLine) {
+    FetchNext<kOutputs>(weights, cols, begin, kLine);
+    const int64_t end = std::min(begin + kLine, cols);
+    for (int64_t i = begin; i < end; i += kLanes) {
+      V input[kRows];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) input[r] = hn::LoadU(D(), x + r * x_stride + i);
+#pragma GCC unroll 8
+      for (int64_t n = 0; n < kOutputs; ++n) {
+        const V weight = LoadWeights(weights + n * cols + i);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sum[r][n] = hn::MulAdd(input[r], weight, sum[r][n]);
+      }
+    }
+  }
+  StoreSums<kRows, kOutputs>(sum, y, y_stride);
+}
+
+// Outputs [output, output + outputs) in the plain way: what the functions above leave out.
+void PlainOutputs(const float* x, const Weight& w, int64_t output, int64_t outputs, float* y) {
+  std::vector<float> decoded(w.cols);
+  for (int64_t n = output; n < output + outputs; ++n) {
+    reference::DecodeWeightRow(w, n, decoded.data());
+    y[n] = reference::Dot(x, decoded.data(), w.cols);
+  }
+}
+
+int64_t WeightBytes(WeightFormat format) {
+  return format == WeightFormat::kF32 ? 4 : format == WeightFormat::kBf16 ? 2 : 1;
+}
+
+// `outputs` outputs from `output` on of kRows rows, kOutputs at a time.
+template <int kRows, int kOutputs>
+void OutputBlock(const View<const float>& x, const Weight& w, int64_t output, int64_t outputs,
+                 int scale_limit, float* y, int64_t y_stride) {
+  const int64_t groups = w.cols / kGroup;
+  for (int64_t n = output; n < output + outputs; n += kOutputs) {
+    const std::byte* row = w.data + n * w.cols * WeightBytes(w.format);
+    if (w.format == WeightFormat::kBf16) {
+      FloatOutputs<kRows, kOutputs>(x.data, x.stride, w.cols,
+                                    reinterpret_cast<const uint16_t*>(row), y + n, y_stride);
+    } else if (w.format == WeightFormat::kF32) {
+      FloatOutputs<kRows, kOutputs>(x.data, x.stride, w.cols, reinterpret_cast<const float*>(row),
+                                    y + n, y_stride);
+    } else {
+      Fp8Outputs<kRows, kOutputs>(x.data, x.stride, w.cols, reinterpret_cast<const uint8_t*>(row),
+                                  w.scales + n / kGroup * groups, scale_limit, y + n, y_stride);
+    }
+  }
+}
+
+// ---- in vectors of 512 bits -----------------------------------------------------------------
+// Eight outputs take the same few inputs at once, so that a line of each of them is turned into
+// vectors of a part of all of them, and a lane stays one of the eight partial sums of one output.
+#if HWY_MAX_BYTES == 64
+
+using WideD = hn::FixedTag<float, 16>;
+using WideV = hn::Vec<WideD>;
+using WideWords = hn::FixedTag<int16_t, 32>;
+constexpr int64_t kLine = 64;  // bytes
+constexpr int64_t kWideOutputs = kOutputBlock;
+constexpr int64_t kTileOutputs = kGroup;  // outputs that share the scales of FP8 weights
+
+// Where the words of a vector are the upper halves of floats: the even ones, then the odd ones.
+HWY_INLINE WideV EvenWords(hn::Vec<WideWords> words) {
+  return hn::BitCast(WideD(), hn::ShiftLeft<16>(hn::BitCast(hn::FixedTag<uint32_t, 16>(), words)));
+}
+HWY_INLINE WideV OddWords(hn::Vec<WideWords> words) {
+  const hn::FixedTag<uint32_t, 16> d32;
+  return hn::BitCast(WideD(), hn::And(hn::BitCast(d32, words), hn::Set(d32, 0xFFFF0000u)));
+}
+
+// Block i of four vectors, for each of the four i.
+HWY_INLINE void TransposeBlocks(const __m512i (&in)[4], __m512i (&out)[4]) {
+  const __m512i lower01 = _mm512_shuffle_i64x2(in[0], in[1], 0x44);
+  const __m512i lower23 = _mm512_shuffle_i64x2(in[2], in[3], 0x44);
+  const __m512i upper01 = _mm512_shuffle_i64x2(in[0], in[1], 0xEE);
+  const __m512i upper23 = _mm512_shuffle_i64x2(in[2], in[3], 0xEE);
+  out[0] = _mm512_shuffle_i64x2(lower01, lower23, 0x88);
+  out[1] = _mm512_shuffle_i64x2(lower01, lower23, 0xDD);
+  out[2] = _mm512_shuffle_i64x2(upper01, upper23, 0x88);
+  out[3] = _mm512_shuffle_i64x2(upper01, upper23, 0xDD);
+}
+
+// Of eight lines, eight bytes of each: chunks[c] has bytes 8 c to 8 c + 7.
+HWY_INLINE void TransposeLines(const __m512i (&lines)[8], __m512i (&chunks)[8]) {
+  __m512i even[4];
+  __m512i odd[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    even[i] = _mm512_unpacklo_epi64(lines[2 * i], lines[2 * i + 1]);
+    odd[i] = _mm512_unpackhi_epi64(lines[2 * i], lines[2 * i + 1]);
+  }
+  __m512i blocks[4];
+  TransposeBlocks(even, blocks);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) chunks[2 * i] = blocks[i];
+  TransposeBlocks(odd, blocks);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) chunks[2 * i + 1] = blocks[i];
+}
+
+// x times the scales of a row of tiles: of every eight inputs, the first four each before its
+// fellow of the last four. out: [rows][cols].
+void ScaleTileInputs(View<const float> x, const uint8_t* scales, float* out) {
+  const hn::FixedTag<float, 4> d4;
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t i = 0; i < x.cols; i += kLanes, out += kLanes) {
+      const auto factor = hn::Set(d4, PatternFactor(scales[i / kGroup]));
+      const auto first = hn::Mul(hn::LoadU(d4, x.Row(r) + i), factor);
+      const auto last = hn::Mul(hn::LoadU(d4, x.Row(r) + i + 4), factor);
+      hn::StoreU(hn::InterleaveLower(d4, first, last), d4, out);
+      hn::StoreU(hn::InterleaveUpper(d4, first, last), d4, out + 4);
+    }
+  }
+}
+
+// Eight outputs of kRows rows of scaled inputs. False if a weight is NaN, and y is not written
+// then.
+template <int kRows>
+bool Fp8WideOutputs(const float* x, int64_t cols, const uint8_t* codes, float* y,
+                    int64_t y_stride) {
+  const WideD d;
+  const WideWords d16;
+  const __m512i nan = _mm512_set1_epi8(0x7F);
+  const auto mask = hn::Set(d16, static_cast<int16_t>(0x87F0));
+  __m512i largest = _mm512_setzero_si512();
+  WideV sums[kRows][4];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows * 4; ++i) sums[i / 4][i % 4] = hn::Zero(d);
+  for (int64_t i = 0; i < cols; i += kLine) {
+    FetchNext<kWideOutputs>(codes, cols, i, kLine);
+    __m512i lines[kWideOutputs];
+#pragma GCC unroll 8
+    for (int64_t n = 0; n < kWideOutputs; ++n) {
+      lines[n] = _mm512_loadu_si512(codes + n * cols + i);
+      largest = _mm512_max_epu8(largest, _mm512_and_si512(lines[n], nan));
+    }
+    __m512i chunks[8];
+    TransposeLines(lines, chunks);
+#pragma GCC unroll 8
+    for (int64_t c = 0; c < 8; ++c) {
+      const hn::Vec<WideWords> words{chunks[c]};
+      // The upper halves of the patterns of LoadPatterns().
+      const auto odd = hn::And(hn::ShiftRight<4>(words), mask);
+      const auto even = hn::And(hn::ShiftRight<4>(hn::ShiftLeft<8>(words)), mask);
+      const WideV weights[4] = {EvenWords(even), EvenWords(odd), OddWords(even), OddWords(odd)};
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const auto* pairs = reinterpret_cast<const double*>(x + r * cols + i + c * kLanes);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) {
+          const WideV input{_mm512_castpd_ps(_mm512_set1_pd(pairs[k]))};
+          sums[r][k] = hn::MulAdd(input, weights[k], sums[r][k]);
+        }
+      }
+    }
+  }
+  if (_mm512_cmpeq_epi8_mask(largest, nan) != 0) return false;
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    WideV pairs[4];  // in both lanes of an output
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      pairs[k] = hn::Add(sums[r][k], WideV{_mm512_permute_ps(sums[r][k].raw, 0xB1)});
+    }
+    const WideV found = hn::Add(hn::Add(pairs[0], pairs[2]), hn::Add(pairs[1], pairs[3]));
+    alignas(64) std::array<float, 16> lanes;
+    hn::Store(found, d, lanes.data());
+    for (size_t n = 0; n < kWideOutputs; ++n)
+      y[r * y_stride + static_cast<int64_t>(n)] = lanes[2 * n];
+  }
+  return true;
+}
+
+// Of every eight inputs the even ones, then the odd ones. out: [rows][cols].
+void SplitInputs(View<const float> x, float* out) {
+  const hn::FixedTag<float, 4> d4;
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t i = 0; i < x.cols; i += kLanes, out += kLanes) {
+      const auto first = hn::LoadU(d4, x.Row(r) + i);
+      const auto last = hn::LoadU(d4, x.Row(r) + i + 4);
+      hn::StoreU(hn::ConcatEven(d4, last, first), d4, out);
+      hn::StoreU(hn::ConcatOdd(d4, last, first), d4, out + 4);
+    }
+  }
+}
+
+// Eight outputs of kRows rows of split inputs.
+template <int kRows>
+void Bf16WideOutputs(const float* x, int64_t cols, const uint16_t* words, float* y,
+                     int64_t y_stride) {
+  constexpr int64_t kStep = kLine / 2;
+  const WideD d;
+  WideV sums[kRows][2][2];  // of the first and last four outputs, even and odd inputs
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows * 4; ++i) sums[i / 4][i / 2 % 2][i % 2] = hn::Zero(d);
+  for (int64_t i = 0; i < cols; i += kStep) {
+    FetchNext<kWideOutputs>(words, cols, i, kStep);
+#pragma GCC unroll 2
+    for (int64_t half = 0; half < 2; ++half) {
+      __m512i lines[4];
+      __m512i chunks[4];
+#pragma GCC unroll 4
+      for (int64_t n = 0; n < 4; ++n) {
+        lines[n] = _mm512_loadu_si512(words + (4 * half + n) * cols + i);
+      }
+      TransposeBlocks(lines, chunks);
+#pragma GCC unroll 4
+      for (int64_t c = 0; c < 4; ++c) {
+        const WideV even = EvenWords(hn::Vec<WideWords>{chunks[c]});
+        const WideV odd = OddWords(hn::Vec<WideWords>{chunks[c]});
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          const float* inputs = x + r * cols + i + c * kLanes;
+          sums[r][half][0] = hn::MulAdd(hn::LoadDup128(d, inputs), even, sums[r][half][0]);
+          sums[r][half][1] = hn::MulAdd(hn::LoadDup128(d, inputs + 4), odd, sums[r][half][1]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int64_t half = 0; half < 2; ++half) {
+      const auto total = [&](int parity) HWY_ATTR {
+        const WideV sum = sums[r][half][parity];
+        const WideV pairs = hn::Add(sum, WideV{_mm512_permute_ps(sum.raw, 0x4E)});
+        return hn::Add(pairs, WideV{_mm512_permute_ps(pairs.raw, 0xB1)});
+      };
+      alignas(64) std::array<float, 16> lanes;
+      hn::Store(hn::Add(total(0), total(1)), d, lanes.data());
+      for (size_t n = 0; n < 4; ++n) {
+        y[r * y_stride + 4 * half + static_cast<int64_t>(n)] = lanes[4 * n];
+      }
+    }
+  }
+}
+
+// f.template operator()<rows>(first row), for as many rows at once as registers hold.
+template <typename F>
+HWY_INLINE void ForRows(int64_t rows, const F& f) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) f.template operator()<4>(r);
+  if (r + 2 <= rows) {
+    f.template operator()<2>(r);
+    r += 2;
+  }
+  if (r < rows) f.template operator()<1>(r);
+}
+
+bool ScalesFit(const uint8_t* scales, int64_t count, int limit) {
+  return std::all_of(scales, scales + count,
+                     [&](int scale) { return scale >= kScaleCodeMin && scale <= limit; });
+}
+
+// Outputs [output, output + outputs) of a row of tiles. scaled: [4][cols], for the function.
+void Fp8TileOutputs(View<const float> x, const Weight& w, int64_t output, int64_t outputs,
+                    int scale_limit, float* scaled, View<float> y) {
+  const int64_t groups = w.cols / kGroup;
+  const uint8_t* scales = w.scales + output / kGroup * groups;
+  const bool fit = ScalesFit(scales, groups, scale_limit);
+  ForRows(x.rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+    const View<const float> rows = x.Rows(r, kRows);
+    if (fit) ScaleTileInputs(rows, scales, scaled);
+    for (int64_t n = output; n < output + outputs; n += kWideOutputs) {
+      const auto* codes = reinterpret_cast<const uint8_t*>(w.data) + n * w.cols;
+      if (fit && Fp8WideOutputs<kRows>(scaled, w.cols, codes, y.Row(r) + n, y.stride)) continue;
+      for (int64_t row = r; row < r + kRows; ++row) {
+        OutputBlock<1, 8>(x.Rows(row, 1), w, n, kWideOutputs, scale_limit, y.Row(row), y.stride);
+      }
+    }
+  });
+}
+
+// Products whose outputs and inputs fill vectors. False if they are none, and nothing was done.
+bool WideFewRows(View<const float> x, const Weight& w, View<float> y, int scale_limit,
+                 ThreadPool& pool) {
+  const bool is_fp8 = w.format == WeightFormat::kFp8Tile32;
+  if (!is_fp8 && w.format != WeightFormat::kBf16) return false;
+  if (w.rows % kWideOutputs != 0 || w.cols * WeightBytes(w.format) % kLine != 0) return false;
+  const int64_t block = is_fp8 ? kTileOutputs : kWideOutputs;
+  const int64_t blocks = (w.rows + block - 1) / block;
+  std::vector<float> split(is_fp8 ? 0 : static_cast<size_t>(x.rows * x.cols));
+  if (!is_fp8) SplitInputs(x, split.data());
+  pool.ParallelFor(
+      blocks, pool.GrainFor(x.rows * block * w.cols), [&](int64_t begin, int64_t end, int) {
+        std::vector<float> scaled(is_fp8 ? static_cast<size_t>(4 * w.cols) : 0);
+        for (int64_t n = begin * block; n < std::min(end * block, w.rows); n += block) {
+          if (is_fp8) {
+            Fp8TileOutputs(x, w, n, std::min(block, w.rows - n), scale_limit, scaled.data(), y);
+            continue;
+          }
+          const auto* words = reinterpret_cast<const uint16_t*>(w.data) + n * w.cols;
+          ForRows(x.rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+            Bf16WideOutputs<kRows>(split.data() + r * w.cols, w.cols, words, y.Row(r) + n,
+                                   y.stride);
+          });
+        }
+      });
+  return true;
+}
+
+#else
+
+bool WideFewRows(View<const float>, const Weight&, View<float>, int, ThreadPool&) {
+  return false;
+}
+
+#endif  // vectors of 512 bits
+
+void FewRowsImpl(const View<const float>& x, const Weight& w, const View<float>& y,
+                 ThreadPool& pool) {
+  int scale_limit = kScaleCodeMax;
+  for (int64_t r = 0; r < x.rows && w.format == WeightFormat::kFp8Tile32; ++r) {
+    scale_limit = std::min(scale_limit, ScaleCodeLimit(x.Row(r), w.cols));
+  }
+  if (WideFewRows(x, w, y, scale_limit, pool)) return;
+  // The float32 weights of the model have few outputs (3.2): more blocks spread better.
+  const int64_t block = w.format == WeightFormat::kF32 ? kOutputBlock / 2 : kOutputBlock;
+  const int64_t blocks = (w.rows + block - 1) / block;
+  pool.ParallelFor(
+      blocks, pool.GrainFor(x.rows * block * w.cols), [&](int64_t begin, int64_t end, int) {
+        for (int64_t n = begin * block; n < end * block; n += block) {
+          if (n + block > w.rows) {
+            for (int64_t r = 0; r < x.rows; ++r) {
+              PlainOutputs(x.Row(r), w, n, w.rows - n, y.Row(r));
+            }
+            continue;
+          }
+          int64_t r = 0;
+          for (; r + 4 <= x.rows; r += 4) {
+            OutputBlock<4, 2>(x.Rows(r, 4), w, n, block, scale_limit, y.Row(r), y.stride);
+          }
+          for (; r + 2 <= x.rows; r += 2) {
+            OutputBlock<2, 4>(x.Rows(r, 2), w, n, block, scale_limit, y.Row(r), y.stride);
+          }
+          if (r < x.rows && block == kOutputBlock) {
+            OutputBlock<1, 8>(x.Rows(r, 1), w, n, block, scale_limit, y.Row(r), y.stride);
+          } else if (r < x.rows) {
+            OutputBlock<1, 4>(x.Rows(r, 1), w, n, block, scale_limit, y.Row(r), y.stride);
+          }
+        }
+      });
+}
+
+}  // namespace
+}  // namespace minke::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace minke::simd {
+
+HWY_EXPORT(FewRowsImpl);
+
+void MatmulFewRows(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool) {
+  HWY_DYNAMIC_DISPATCH(FewRowsImpl)(x, w, y, pool);
+}
+
+}  // namespace minke::simd
+#endif
