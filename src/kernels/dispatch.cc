@@ -40,6 +40,8 @@ namespace simd {
 
 const char* ForceTarget(std::string_view name) {
   hwy::SetSupportedTargetsForTest(0);  // back to what the processor has
+  // Highway does not ask for all that target-inl.h lets the compiler use.
+  if (__builtin_cpu_supports("gfni") == 0) hwy::DisableTargets(HWY_AVX3_DL);
   const int64_t available = hwy::SupportedTargets() & HWY_TARGETS;
   for (int64_t left = available; left != 0; left &= left - 1) {
     const int64_t target = left & -left;

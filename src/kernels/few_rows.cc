@@ -17,6 +17,7 @@
 
 #include "kernels/fp8_patterns-inl.h"
 #include "kernels/lane_sums-inl.h"
+#include "kernels/target-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace minke::simd::HWY_NAMESPACE {
@@ -71,11 +72,16 @@ HWY_INLINE void StoreSums(const V (&sum)[kRows][kOutputs], float* y, int64_t y_s
 
 // The largest scale code whose 2^120 * scale times any value of x is finite, or -1.
 int ScaleCodeLimit(const float* x, int64_t n) {
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu);
+  const D d;
+  const hn::Rebind<int32_t, D> d32;
+  auto largest = hn::Zero(d32);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    largest = hn::Max(largest, hn::BitCast(d32, hn::Abs(hn::LoadU(d, x + i))));
   }
-  const int exponent = static_cast<int>(largest >> 23);  // biased by 127
+  int32_t bits = hn::GetLane(hn::MaxOfLanes(d32, largest));
+  for (; i < n; ++i) bits = std::max(bits, std::bit_cast<int32_t>(x[i]) & 0x7FFFFFFF);
+  const int exponent = bits >> 23;  // biased by 127
   return exponent == 255 ? -1 : std::min<int>(kScaleCodeMax, 127 + 133 - exponent);
 }
 
@@ -203,25 +209,16 @@ void OutputBlock(const View<const float>& x, const Weight& w, int64_t output, in
 }
 
 // ---- in vectors of 512 bits -----------------------------------------------------------------
-// Eight outputs take the same few inputs at once, so that a line of each of them is turned into
-// vectors of a part of all of them, and a lane stays one of the eight partial sums of one output.
+// A line of memory of each of four outputs is turned into vectors that hold the same eight inputs
+// of all four, so that a lane stays one of the eight partial sums of one output.
 #if HWY_MAX_BYTES == 64
 
 using WideD = hn::FixedTag<float, 16>;
 using WideV = hn::Vec<WideD>;
 using WideWords = hn::FixedTag<int16_t, 32>;
-constexpr int64_t kLine = 64;  // bytes
-constexpr int64_t kWideOutputs = kOutputBlock;
+using WideBytes = hn::FixedTag<uint8_t, 64>;
+constexpr int64_t kLine = 64;             // bytes
 constexpr int64_t kTileOutputs = kGroup;  // outputs that share the scales of FP8 weights
-
-// Where the words of a vector are the upper halves of floats: the even ones, then the odd ones.
-HWY_INLINE WideV EvenWords(hn::Vec<WideWords> words) {
-  return hn::BitCast(WideD(), hn::ShiftLeft<16>(hn::BitCast(hn::FixedTag<uint32_t, 16>(), words)));
-}
-HWY_INLINE WideV OddWords(hn::Vec<WideWords> words) {
-  const hn::FixedTag<uint32_t, 16> d32;
-  return hn::BitCast(WideD(), hn::And(hn::BitCast(d32, words), hn::Set(d32, 0xFFFF0000u)));
-}
 
 // Block i of four vectors, for each of the four i.
 HWY_INLINE void TransposeBlocks(const __m512i (&in)[4], __m512i (&out)[4]) {
@@ -235,159 +232,121 @@ HWY_INLINE void TransposeBlocks(const __m512i (&in)[4], __m512i (&out)[4]) {
   out[3] = _mm512_shuffle_i64x2(upper01, upper23, 0xDD);
 }
 
-// Of eight lines, eight bytes of each: chunks[c] has bytes 8 c to 8 c + 7.
-HWY_INLINE void TransposeLines(const __m512i (&lines)[8], __m512i (&chunks)[8]) {
-  __m512i even[4];
-  __m512i odd[4];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    even[i] = _mm512_unpacklo_epi64(lines[2 * i], lines[2 * i + 1]);
-    odd[i] = _mm512_unpackhi_epi64(lines[2 * i], lines[2 * i + 1]);
-  }
-  __m512i blocks[4];
-  TransposeBlocks(even, blocks);
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) chunks[2 * i] = blocks[i];
-  TransposeBlocks(odd, blocks);
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) chunks[2 * i + 1] = blocks[i];
-}
-
-// x times the scales of a row of tiles: of every eight inputs, the first four each before its
-// fellow of the last four. out: [rows][cols].
-void ScaleTileInputs(View<const float> x, const uint8_t* scales, float* out) {
-  const hn::FixedTag<float, 4> d4;
-  for (int64_t r = 0; r < x.rows; ++r) {
-    for (int64_t i = 0; i < x.cols; i += kLanes, out += kLanes) {
-      const auto factor = hn::Set(d4, PatternFactor(scales[i / kGroup]));
-      const auto first = hn::Mul(hn::LoadU(d4, x.Row(r) + i), factor);
-      const auto last = hn::Mul(hn::LoadU(d4, x.Row(r) + i + 4), factor);
-      hn::StoreU(hn::InterleaveLower(d4, first, last), d4, out);
-      hn::StoreU(hn::InterleaveUpper(d4, first, last), d4, out + 4);
-    }
-  }
-}
-
-// Eight outputs of kRows rows of scaled inputs. False if a weight is NaN, and y is not written
-// then.
-template <int kRows>
-bool Fp8WideOutputs(const float* x, int64_t cols, const uint8_t* codes, float* y,
-                    int64_t y_stride) {
+// Of every eight inputs the even ones, then the odd ones; times the scales of a row of tiles if
+// there are any. out: [rows][cols]. REQUIRES: x.cols is a multiple of 16, with scales of 32.
+void OrderInputs(View<const float> x, const uint8_t* scales, float* out) {
+  alignas(64) static constexpr std::array<int32_t, 16> kOrder = {0, 2,  4,  6,  1, 3,  5,  7,
+                                                                 8, 10, 12, 14, 9, 11, 13, 15};
   const WideD d;
-  const WideWords d16;
-  const __m512i nan = _mm512_set1_epi8(0x7F);
-  const auto mask = hn::Set(d16, static_cast<int16_t>(0x87F0));
-  __m512i largest = _mm512_setzero_si512();
-  WideV sums[kRows][4];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows * 4; ++i) sums[i / 4][i % 4] = hn::Zero(d);
-  for (int64_t i = 0; i < cols; i += kLine) {
-    FetchNext<kWideOutputs>(codes, cols, i, kLine);
-    __m512i lines[kWideOutputs];
-#pragma GCC unroll 8
-    for (int64_t n = 0; n < kWideOutputs; ++n) {
-      lines[n] = _mm512_loadu_si512(codes + n * cols + i);
-      largest = _mm512_max_epu8(largest, _mm512_and_si512(lines[n], nan));
-    }
-    __m512i chunks[8];
-    TransposeLines(lines, chunks);
-#pragma GCC unroll 8
-    for (int64_t c = 0; c < 8; ++c) {
-      const hn::Vec<WideWords> words{chunks[c]};
-      // The upper halves of the patterns of LoadPatterns().
-      const auto odd = hn::And(hn::ShiftRight<4>(words), mask);
-      const auto even = hn::And(hn::ShiftRight<4>(hn::ShiftLeft<8>(words)), mask);
-      const WideV weights[4] = {EvenWords(even), EvenWords(odd), OddWords(even), OddWords(odd)};
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        const auto* pairs = reinterpret_cast<const double*>(x + r * cols + i + c * kLanes);
-#pragma GCC unroll 4
-        for (int k = 0; k < 4; ++k) {
-          const WideV input{_mm512_castpd_ps(_mm512_set1_pd(pairs[k]))};
-          sums[r][k] = hn::MulAdd(input, weights[k], sums[r][k]);
-        }
-      }
+  const auto order = hn::SetTableIndices(d, kOrder.data());
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t i = 0; i < x.cols; i += 16, out += 16) {
+      WideV values = hn::LoadU(d, x.Row(r) + i);
+      if (scales != nullptr)
+        values = hn::Mul(values, hn::Set(d, PatternFactor(scales[i / kGroup])));
+      hn::StoreU(hn::TableLookupLanes(values, order), d, out);
     }
   }
-  if (_mm512_cmpeq_epi8_mask(largest, nan) != 0) return false;
+}
+
+// The words of a vector are the upper halves of the floats of eight inputs of four outputs.
+// x: these inputs of the first row; the next one is x_stride floats on.
+template <int kRows>
+HWY_INLINE void AddWords(const float* x, int64_t x_stride, __m512i words, WideV (&sums)[kRows][2]) {
+  const WideD d;
+  const hn::FixedTag<uint32_t, 16> d32;
+  const hn::Vec<decltype(d32)> pairs{words};
+  const WideV even = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+  const WideV odd = hn::BitCast(d, hn::And(pairs, hn::Set(d32, 0xFFFF0000u)));
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    WideV pairs[4];  // in both lanes of an output
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) {
-      pairs[k] = hn::Add(sums[r][k], WideV{_mm512_permute_ps(sums[r][k].raw, 0xB1)});
-    }
-    const WideV found = hn::Add(hn::Add(pairs[0], pairs[2]), hn::Add(pairs[1], pairs[3]));
-    alignas(64) std::array<float, 16> lanes;
-    hn::Store(found, d, lanes.data());
-    for (size_t n = 0; n < kWideOutputs; ++n)
-      y[r * y_stride + static_cast<int64_t>(n)] = lanes[2 * n];
-  }
-  return true;
-}
-
-// Of every eight inputs the even ones, then the odd ones. out: [rows][cols].
-void SplitInputs(View<const float> x, float* out) {
-  const hn::FixedTag<float, 4> d4;
-  for (int64_t r = 0; r < x.rows; ++r) {
-    for (int64_t i = 0; i < x.cols; i += kLanes, out += kLanes) {
-      const auto first = hn::LoadU(d4, x.Row(r) + i);
-      const auto last = hn::LoadU(d4, x.Row(r) + i + 4);
-      hn::StoreU(hn::ConcatEven(d4, last, first), d4, out);
-      hn::StoreU(hn::ConcatOdd(d4, last, first), d4, out + 4);
-    }
+    const float* inputs = x + r * x_stride;
+    sums[r][0] = hn::MulAdd(hn::LoadDup128(d, inputs), even, sums[r][0]);
+    sums[r][1] = hn::MulAdd(hn::LoadDup128(d, inputs + 4), odd, sums[r][1]);
   }
 }
 
-// Eight outputs of kRows rows of split inputs.
-template <int kRows>
-void Bf16WideOutputs(const float* x, int64_t cols, const uint16_t* words, float* y,
-                     int64_t y_stride) {
-  constexpr int64_t kStep = kLine / 2;
+// The upper halves of the patterns (fp8_patterns-inl.h) of the lower and of the upper half of every
+// block of codes.
+struct PatternWords {
+  __m512i lower;
+  __m512i upper;
+};
+HWY_INLINE PatternWords WidenCodes(__m512i codes) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  // Bits of a code, as rows of a matrix: s 0 0 0 0 e e e and e m m m 0 0 0 0 of s e e e e m m m.
+  const __m512i high = _mm512_gf2p8affine_epi64_epi8(
+      codes, _mm512_set1_epi64(static_cast<int64_t>(0x1020400000000080u)), 0);
+  const __m512i low =
+      _mm512_gf2p8affine_epi64_epi8(codes, _mm512_set1_epi64(0x0000000001020408), 0);
+  return {_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
+#else
+  const __m512i zero = _mm512_setzero_si512();
+  const __m512i mask = _mm512_set1_epi16(static_cast<int16_t>(0x87F0));
+  const auto pattern = [&](__m512i words)
+                           HWY_ATTR { return _mm512_and_si512(_mm512_srai_epi16(words, 4), mask); };
+  return {pattern(_mm512_unpacklo_epi8(zero, codes)), pattern(_mm512_unpackhi_epi8(zero, codes))};
+#endif
+}
+
+HWY_INLINE void AddLines(const float* x, int64_t x_stride, __m512i codes, const uint8_t*, int64_t c,
+                         auto& sums) {
+  const PatternWords words = WidenCodes(codes);
+  AddWords(x + 2 * c * kLanes, x_stride, words.lower, sums);
+  AddWords(x + (2 * c + 1) * kLanes, x_stride, words.upper, sums);
+}
+HWY_INLINE void AddLines(const float* x, int64_t x_stride, __m512i words, const uint16_t*,
+                         int64_t c, auto& sums) {
+  AddWords(x + c * kLanes, x_stride, words, sums);
+}
+
+// 4 * kFours outputs of kRows rows of ordered inputs: FP8 codes or BF16 words. False if a code is
+// NaN, and y is not written then.
+template <int kRows, int kFours, typename T>
+bool WideOutputs(const float* x, int64_t cols, const T* weights, float* y, int64_t y_stride) {
+  constexpr bool kIsFp8 = sizeof(T) == 1;
+  constexpr auto kStep = static_cast<int64_t>(kLine / sizeof(T));
   const WideD d;
-  WideV sums[kRows][2][2];  // of the first and last four outputs, even and odd inputs
+  const __m512i nan = _mm512_set1_epi8(0x7F);
+  __m512i largest = _mm512_setzero_si512();
+  WideV sums[kFours][kRows][2];
 #pragma GCC unroll 16
-  for (int i = 0; i < kRows * 4; ++i) sums[i / 4][i / 2 % 2][i % 2] = hn::Zero(d);
+  for (int i = 0; i < kFours * kRows * 2; ++i) {
+    sums[i / (2 * kRows)][i / 2 % kRows][i % 2] = hn::Zero(d);
+  }
   for (int64_t i = 0; i < cols; i += kStep) {
-    FetchNext<kWideOutputs>(words, cols, i, kStep);
-#pragma GCC unroll 2
-    for (int64_t half = 0; half < 2; ++half) {
+    FetchNext<4 * kFours>(weights, cols, i, kStep);
+#pragma GCC unroll 4
+    for (int64_t f = 0; f < kFours; ++f) {
       __m512i lines[4];
-      __m512i chunks[4];
 #pragma GCC unroll 4
       for (int64_t n = 0; n < 4; ++n) {
-        lines[n] = _mm512_loadu_si512(words + (4 * half + n) * cols + i);
+        lines[n] = _mm512_loadu_si512(weights + (4 * f + n) * cols + i);
+        if (kIsFp8) largest = _mm512_max_epu8(largest, _mm512_and_si512(lines[n], nan));
       }
-      TransposeBlocks(lines, chunks);
+      __m512i blocks[4];
+      TransposeBlocks(lines, blocks);
 #pragma GCC unroll 4
-      for (int64_t c = 0; c < 4; ++c) {
-        const WideV even = EvenWords(hn::Vec<WideWords>{chunks[c]});
-        const WideV odd = OddWords(hn::Vec<WideWords>{chunks[c]});
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-          const float* inputs = x + r * cols + i + c * kLanes;
-          sums[r][half][0] = hn::MulAdd(hn::LoadDup128(d, inputs), even, sums[r][half][0]);
-          sums[r][half][1] = hn::MulAdd(hn::LoadDup128(d, inputs + 4), odd, sums[r][half][1]);
-        }
-      }
+      for (int64_t c = 0; c < 4; ++c) AddLines(x + i, cols, blocks[c], weights, c, sums[f]);
     }
   }
+  if (kIsFp8 && _mm512_cmpeq_epi8_mask(largest, nan) != 0) return false;
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-    for (int64_t half = 0; half < 2; ++half) {
-      const auto total = [&](int parity) HWY_ATTR {
-        const WideV sum = sums[r][half][parity];
+  for (int64_t f = 0; f < kFours; ++f) {
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < kRows; ++r) {
+      const auto total = [](WideV sum) HWY_ATTR {
         const WideV pairs = hn::Add(sum, WideV{_mm512_permute_ps(sum.raw, 0x4E)});
         return hn::Add(pairs, WideV{_mm512_permute_ps(pairs.raw, 0xB1)});
       };
       alignas(64) std::array<float, 16> lanes;
-      hn::Store(hn::Add(total(0), total(1)), d, lanes.data());
-      for (size_t n = 0; n < 4; ++n) {
-        y[r * y_stride + 4 * half + static_cast<int64_t>(n)] = lanes[4 * n];
+      hn::Store(hn::Add(total(sums[f][r][0]), total(sums[f][r][1])), d, lanes.data());
+      for (int64_t n = 0; n < 4; ++n) {
+        y[r * y_stride + 4 * f + n] = lanes[static_cast<size_t>(4 * n)];
       }
     }
   }
+  return true;
 }
 
 // f.template operator()<rows>(first row), for as many rows at once as registers hold.
@@ -403,8 +362,33 @@ HWY_INLINE void ForRows(int64_t rows, const F& f) {
 }
 
 bool ScalesFit(const uint8_t* scales, int64_t count, int limit) {
-  return std::all_of(scales, scales + count,
-                     [&](int scale) { return scale >= kScaleCodeMin && scale <= limit; });
+  if (limit < kScaleCodeMin) return false;
+  const WideBytes d8;
+  const auto low = hn::Set(d8, static_cast<uint8_t>(kScaleCodeMin));
+  const auto high = hn::Set(d8, static_cast<uint8_t>(limit));
+  for (int64_t i = 0; i < count; i += kLine) {
+    const uint64_t mask = ~uint64_t{0} >> (kLine - std::min(kLine, count - i));
+    const hn::Vec<WideBytes> codes{_mm512_maskz_loadu_epi8(mask, scales + i)};
+    const uint64_t outside =
+        _mm512_cmplt_epu8_mask(codes.raw, low.raw) | _mm512_cmpgt_epu8_mask(codes.raw, high.raw);
+    if ((outside & mask) != 0) return false;
+  }
+  return true;
+}
+
+// One row has too few sums for the latency of their additions unless more outputs share the time.
+int64_t OutputsTogether(int rows, int64_t outputs) {
+  return rows == 1 && outputs % 16 == 0 ? 16 : 8;
+}
+
+// Outputs [output, output + outputs) of rows of x, of which `ordered` has OrderInputs(). False for
+// those that it cannot do.
+template <int kRows, typename T>
+bool OutputsOf(const float* ordered, const Weight& w, int64_t output, int64_t outputs, float* y,
+               int64_t y_stride) {
+  const T* weights = reinterpret_cast<const T*>(w.data) + output * w.cols;
+  if (outputs == 16) return WideOutputs<kRows, 4>(ordered, w.cols, weights, y, y_stride);
+  return WideOutputs<kRows, 2>(ordered, w.cols, weights, y, y_stride);
 }
 
 // Outputs [output, output + outputs) of a row of tiles. scaled: [4][cols], for the function.
@@ -414,13 +398,13 @@ void Fp8TileOutputs(View<const float> x, const Weight& w, int64_t output, int64_
   const uint8_t* scales = w.scales + output / kGroup * groups;
   const bool fit = ScalesFit(scales, groups, scale_limit);
   ForRows(x.rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-    const View<const float> rows = x.Rows(r, kRows);
-    if (fit) ScaleTileInputs(rows, scales, scaled);
-    for (int64_t n = output; n < output + outputs; n += kWideOutputs) {
-      const auto* codes = reinterpret_cast<const uint8_t*>(w.data) + n * w.cols;
-      if (fit && Fp8WideOutputs<kRows>(scaled, w.cols, codes, y.Row(r) + n, y.stride)) continue;
+    const int64_t together = OutputsTogether(kRows, outputs);
+    if (fit) OrderInputs(x.Rows(r, kRows), scales, scaled);
+    for (int64_t n = output; n < output + outputs; n += together) {
+      if (fit && OutputsOf<kRows, uint8_t>(scaled, w, n, together, y.Row(r) + n, y.stride))
+        continue;
       for (int64_t row = r; row < r + kRows; ++row) {
-        OutputBlock<1, 8>(x.Rows(row, 1), w, n, kWideOutputs, scale_limit, y.Row(row), y.stride);
+        OutputBlock<1, 8>(x.Rows(row, 1), w, n, together, scale_limit, y.Row(row), y.stride);
       }
     }
   });
@@ -431,23 +415,24 @@ bool WideFewRows(View<const float> x, const Weight& w, View<float> y, int scale_
                  ThreadPool& pool) {
   const bool is_fp8 = w.format == WeightFormat::kFp8Tile32;
   if (!is_fp8 && w.format != WeightFormat::kBf16) return false;
-  if (w.rows % kWideOutputs != 0 || w.cols * WeightBytes(w.format) % kLine != 0) return false;
-  const int64_t block = is_fp8 ? kTileOutputs : kWideOutputs;
+  if (w.rows % 8 != 0 || w.cols * WeightBytes(w.format) % kLine != 0) return false;
+  const int64_t block = is_fp8 ? kTileOutputs : kOutputBlock;
   const int64_t blocks = (w.rows + block - 1) / block;
-  std::vector<float> split(is_fp8 ? 0 : static_cast<size_t>(x.rows * x.cols));
-  if (!is_fp8) SplitInputs(x, split.data());
+  std::vector<float> ordered(is_fp8 ? 0 : static_cast<size_t>(x.rows * x.cols));
+  if (!is_fp8) OrderInputs(x, nullptr, ordered.data());
   pool.ParallelFor(
       blocks, pool.GrainFor(x.rows * block * w.cols), [&](int64_t begin, int64_t end, int) {
-        std::vector<float> scaled(is_fp8 ? static_cast<size_t>(4 * w.cols) : 0);
+        const AlignedBytes scaled =
+            AllocateAligned(is_fp8 ? static_cast<size_t>(4 * w.cols) * sizeof(float) : 0);
         for (int64_t n = begin * block; n < std::min(end * block, w.rows); n += block) {
           if (is_fp8) {
-            Fp8TileOutputs(x, w, n, std::min(block, w.rows - n), scale_limit, scaled.data(), y);
+            Fp8TileOutputs(x, w, n, std::min(block, w.rows - n), scale_limit,
+                           reinterpret_cast<float*>(scaled.get()), y);
             continue;
           }
-          const auto* words = reinterpret_cast<const uint16_t*>(w.data) + n * w.cols;
           ForRows(x.rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-            Bf16WideOutputs<kRows>(split.data() + r * w.cols, w.cols, words, y.Row(r) + n,
-                                   y.stride);
+            OutputsOf<kRows, uint16_t>(ordered.data() + r * w.cols, w, n, block, y.Row(r) + n,
+                                       y.stride);
           });
         }
       });

@@ -8,20 +8,13 @@
 
 #include <hwy/highway.h>
 
+#include "kernels/target-inl.h"
+
 #if defined(MINKE_KERNELS_INTEGER_DOTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MINKE_KERNELS_INTEGER_DOTS_INL_H_
 #undef MINKE_KERNELS_INTEGER_DOTS_INL_H_
 #else
 #define MINKE_KERNELS_INTEGER_DOTS_INL_H_
-#endif
-
-#if HWY_TARGET == HWY_AVX3_DL
-// What this release of Highway asks of the compiler lacks the multiply-adds that it requires of the
-// processor. Its own functions have the rest, and are inlined only into functions that have it too.
-#undef HWY_TARGET_STR
-#define HWY_TARGET_STR \
-  HWY_TARGET_STR_AVX3  \
-  ",vpclmulqdq,avx512vbmi,avx512vbmi2,vaes,avxvnni,avx512bitalg,avx512vpopcntdq,avx512vnni"
 #endif
 
 HWY_BEFORE_NAMESPACE();
