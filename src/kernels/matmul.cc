@@ -27,7 +27,8 @@ using D = hn::FixedTag<float, reference::kLanes>;
 using V = hn::Vec<D>;
 
 constexpr int64_t kLanes = reference::kLanes;
-constexpr int64_t kTogether = 3;       // rows summed together: with four outputs, twelve chains
+// Rows summed together: with four outputs, or eight in vectors of two, as many as registers hold.
+constexpr int64_t kTogether = HWY_MAX_BYTES == 64 ? 6 : 3;
 constexpr int64_t kOutputBlock = 8;    // outputs decoded together
 constexpr int64_t kRowBlock = 48;      // rows that share one decoded tile, a multiple of kTogether
 constexpr int64_t kUnitOutputs = 128;  // outputs for which a block of rows stays in the cache
@@ -173,6 +174,50 @@ HWY_INLINE void AccumulateRows(X x, const Tile<W>& tile, float* sums) {
   }
 }
 
+// The same for kTogether rows and a whole tile of packed lines, two outputs in a vector of 512
+// bits.
+HWY_INLINE void AccumulatePacked(PackedLines<kTogether> x, PackedLines<kOutputBlock> w,
+                                 int64_t vectors, float* HWY_RESTRICT sums) {
+#if HWY_MAX_BYTES == 64
+  const hn::FixedTag<float, 2 * kLanes> d;
+  constexpr int kPairs = kOutputBlock / 2;
+  hn::Vec<decltype(d)> sum[kTogether][kPairs];
+#pragma GCC unroll 8
+  for (int r = 0; r < kTogether; ++r) {
+#pragma GCC unroll 4
+    for (int n = 0; n < kPairs; ++n) {
+      sum[r][n] = hn::LoadU(d, sums + r * kRowSums + n * 2 * kLanes);
+    }
+  }
+  for (int64_t i = 0; i < vectors; ++i) {
+    const float* ahead = x.At(0, i + vectors);
+#pragma GCC unroll 4
+    for (int64_t line = 0; line < kTogether * kLanes; line += kLineFloats) {
+      __builtin_prefetch(ahead + line);
+    }
+    hn::Vec<decltype(d)> weights[kPairs];
+#pragma GCC unroll 4
+    for (int n = 0; n < kPairs; ++n) weights[n] = hn::Load(d, w.At(2 * n, i));
+#pragma GCC unroll 8
+    for (int r = 0; r < kTogether; ++r) {
+      const hn::Vec<decltype(d)> input{_mm512_broadcast_f32x8(_mm256_loadu_ps(x.At(r, i)))};
+#pragma GCC unroll 4
+      for (int n = 0; n < kPairs; ++n) sum[r][n] = hn::MulAdd(input, weights[n], sum[r][n]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kTogether; ++r) {
+#pragma GCC unroll 4
+    for (int n = 0; n < kPairs; ++n) {
+      hn::StoreU(sum[r][n], d, sums + r * kRowSums + n * 2 * kLanes);
+    }
+  }
+#else
+  AccumulateTile<kTogether, 4, true>(x, w, vectors, sums);
+  AccumulateTile<kTogether, 4, false>(x, w.From(4), vectors, sums + 4 * kLanes);
+#endif
+}
+
 using UnitSums = std::array<float, kUnitOutputs / kOutputBlock * kTileSums>;
 
 // y[r][n] = the canonical sum whose parts are in `sums`, for `rows` rows and `outputs` outputs.
@@ -217,17 +262,17 @@ void ProductUnit(const PackedRows& x, int64_t row, int64_t rows, const Weight& w
     if (inputs % kLanes != 0) std::fill_n(&decoded[(vectors - 1) * kStep], kStep, 0.0f);
     for (int64_t first = 0; first < outputs; first += kOutputBlock) {
       const int64_t count = std::min(kOutputBlock, outputs - first);
+      if (count < kOutputBlock) decoded.fill(0.0f);
       for (int64_t n = 0; n < count; ++n) {
         decode(w, output + first + n, begin, inputs, &decoded[n * kLanes], kStep);
       }
-      const Tile<PackedLines<kOutputBlock>> tile = {{decoded.data()}, count, vectors * kLanes};
       const bool is_last = first + kOutputBlock >= outputs;
       FetchTile(w, is_last ? output : output + first + kOutputBlock,
                 is_last ? begin + kInputBlock : begin);
       float* out = &sums[first / kOutputBlock * kTileSums];
       for (int64_t g = 0; g < groups; ++g) {
-        AccumulateRows<kTogether>(x.Group(row / kTogether + g, begin), tile,
-                                  out + g * kTogether * kRowSums);
+        AccumulatePacked(x.Group(row / kTogether + g, begin), {decoded.data()}, vectors,
+                         out + g * kTogether * kRowSums);
       }
     }
   }
