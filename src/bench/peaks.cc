@@ -69,7 +69,14 @@ double MeasureRate(double seconds, int64_t units, ThreadPool& pool, const Block&
 
 constexpr int64_t kBlockSteps = 4096;
 
-void FmaBlock() {
+// Blocks of kBlockSteps * kChains instructions, or pairs of them, on registers: in the widest
+// vectors that this processor has.
+struct Block {
+  void (*run)();
+  int64_t lanes;  // multiply-adds of an instruction
+};
+
+void FmaBlock256() {
   __m256 sums[kChains];
   for (__m256& sum : sums) sum = _mm256_set1_ps(1.0f);
   __m256 factor = _mm256_set1_ps(0.5f);
@@ -82,7 +89,20 @@ void FmaBlock() {
   for (const __m256& sum : sums) Use(_mm256_castps_si256(sum));
 }
 
-void IntegerBlock() {
+__attribute__((target("avx512f"))) void FmaBlock512() {
+  __m512 sums[kChains];
+  for (__m512& sum : sums) sum = _mm512_set1_ps(1.0f);
+  __m512 factor = _mm512_set1_ps(0.5f);
+  __m512 addend = _mm512_set1_ps(0.25f);
+  for (int64_t step = 0; step < kBlockSteps; ++step) {
+#pragma GCC unroll 12
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(sum, factor, addend);
+    asm volatile("" : "+v"(factor), "+v"(addend));
+  }
+  for (__m512& sum : sums) asm volatile("" : : "v"(sum));
+}
+
+void IntegerBlock256() {
   __m256i sums[kChains] = {};
   __m256i weights = _mm256_set1_epi8(3);
   __m256i inputs = _mm256_set1_epi8(-2);
@@ -98,6 +118,29 @@ void IntegerBlock() {
     asm volatile("" : "+x"(weights), "+x"(inputs));
   }
   for (const __m256i& sum : sums) Use(sum);
+}
+
+__attribute__((target("avx512f,avx512vnni"))) void IntegerBlock512() {
+  __m512i sums[kChains];
+  for (__m512i& sum : sums) sum = _mm512_setzero_si512();
+  __m512i weights = _mm512_set1_epi32(0x03030303);
+  __m512i inputs = _mm512_set1_epi32(static_cast<int>(0xFEFEFEFEu));
+  for (int64_t step = 0; step < kBlockSteps; ++step) {
+#pragma GCC unroll 12
+    for (__m512i& sum : sums) sum = _mm512_dpbusd_epi32(sum, weights, inputs);
+    asm volatile("" : "+v"(weights), "+v"(inputs));
+  }
+  for (__m512i& sum : sums) asm volatile("" : : "v"(sum));
+}
+
+Block FmaBlock() {
+  if (__builtin_cpu_supports("avx512f") != 0) return {FmaBlock512, 16};
+  return {FmaBlock256, 8};
+}
+
+Block IntegerBlock() {
+  if (__builtin_cpu_supports("avx512vnni") != 0) return {IntegerBlock512, 64};
+  return {IntegerBlock256, 32};
 }
 
 }  // namespace
@@ -116,12 +159,13 @@ double MeasureReadRate(std::span<const std::byte> memory, ThreadPool& pool) {
 }
 
 double MeasureFmaRate(double seconds, ThreadPool& pool) {
-  constexpr int64_t kLanes = kVectorBytes / 4;
-  return MeasureRate(seconds, kBlockSteps * kChains * kLanes, pool, FmaBlock);
+  const Block block = FmaBlock();
+  return MeasureRate(seconds, kBlockSteps * kChains * block.lanes, pool, block.run);
 }
 
 double MeasureIntegerRate(double seconds, ThreadPool& pool) {
-  return MeasureRate(seconds, kBlockSteps * kChains * kVectorBytes, pool, IntegerBlock);
+  const Block block = IntegerBlock();
+  return MeasureRate(seconds, kBlockSteps * kChains * block.lanes, pool, block.run);
 }
 
 }  // namespace minke

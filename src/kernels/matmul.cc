@@ -30,8 +30,11 @@ constexpr int64_t kLanes = reference::kLanes;
 // Rows summed together: with four outputs, or eight in vectors of two, as many as registers hold.
 constexpr int64_t kTogether = HWY_MAX_BYTES == 64 ? 6 : 3;
 constexpr int64_t kOutputBlock = 8;    // outputs decoded together
-constexpr int64_t kRowBlock = 48;      // rows that share one decoded tile, a multiple of kTogether
-constexpr int64_t kUnitOutputs = 128;  // outputs for which a block of rows stays in the cache
+// Rows that share one decoded tile, a multiple of kTogether, and outputs for which a block of rows
+// stays in the cache. Faster sums want more rows for what decoding takes; both together fill the
+// partial sums of a unit.
+constexpr int64_t kRowBlock = HWY_MAX_BYTES == 64 ? 96 : 48;
+constexpr int64_t kUnitOutputs = HWY_MAX_BYTES == 64 ? 64 : 128;
 constexpr int64_t kInputBlock = 512;   // inputs of a tile: 16 KiB of floats, half a level-1 cache
 constexpr int64_t kLineFloats = 16;
 constexpr int64_t kUnitsPerThread = 6;  // at least, if there are outputs enough
