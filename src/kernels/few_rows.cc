@@ -249,62 +249,76 @@ void OrderInputs(View<const float> x, const uint8_t* scales, float* out) {
   }
 }
 
-// The words of a vector are the upper halves of the floats of eight inputs of four outputs.
-// x: these inputs of the first row; the next one is x_stride floats on.
-template <int kRows>
-HWY_INLINE void AddWords(const float* x, int64_t x_stride, __m512i words, WideV (&sums)[kRows][2]) {
+// Eight inputs of four outputs: the even ones, then the odd ones, four of an output in a block.
+struct Chunk {
+  WideV even;
+  WideV odd;
+};
+
+// Of words that are the upper halves of floats.
+HWY_INLINE Chunk ChunkOfWords(__m512i words) {
   const WideD d;
   const hn::FixedTag<uint32_t, 16> d32;
   const hn::Vec<decltype(d32)> pairs{words};
-  const WideV even = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
-  const WideV odd = hn::BitCast(d, hn::And(pairs, hn::Set(d32, 0xFFFF0000u)));
+  return {hn::BitCast(d, hn::ShiftLeft<16>(pairs)),
+          hn::BitCast(d, hn::And(pairs, hn::Set(d32, 0xFFFF0000u)))};
+}
+
+// x: these inputs of the first row; the next one is x_stride floats on.
+template <int kRows>
+HWY_INLINE void AddChunk(const float* x, int64_t x_stride, const Chunk& chunk,
+                         WideV (&sums)[kRows][2]) {
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const float* inputs = x + r * x_stride;
-    sums[r][0] = hn::MulAdd(hn::LoadDup128(d, inputs), even, sums[r][0]);
-    sums[r][1] = hn::MulAdd(hn::LoadDup128(d, inputs + 4), odd, sums[r][1]);
+    sums[r][0] = hn::MulAdd(hn::LoadDup128(WideD(), inputs), chunk.even, sums[r][0]);
+    sums[r][1] = hn::MulAdd(hn::LoadDup128(WideD(), inputs + 4), chunk.odd, sums[r][1]);
   }
 }
 
-// The upper halves of the patterns (fp8_patterns-inl.h) of the lower and of the upper half of every
-// block of codes.
-struct PatternWords {
-  __m512i lower;
-  __m512i upper;
+// The patterns (fp8_patterns-inl.h) of the lower and of the upper half of every block of codes.
+struct PatternChunks {
+  Chunk lower;
+  Chunk upper;
 };
-HWY_INLINE PatternWords WidenCodes(__m512i codes) {
+
+HWY_INLINE PatternChunks ChunksOfCodes(__m512i codes) {
 #if HWY_TARGET <= HWY_AVX3_DL
   // Bits of a code, as rows of a matrix: s 0 0 0 0 e e e and e m m m 0 0 0 0 of s e e e e m m m.
   const __m512i high = _mm512_gf2p8affine_epi64_epi8(
       codes, _mm512_set1_epi64(static_cast<int64_t>(0x1020400000000080u)), 0);
   const __m512i low =
       _mm512_gf2p8affine_epi64_epi8(codes, _mm512_set1_epi64(0x0000000001020408), 0);
-  return {_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
+  return {ChunkOfWords(_mm512_unpacklo_epi8(low, high)),
+          ChunkOfWords(_mm512_unpackhi_epi8(low, high))};
 #else
   const __m512i zero = _mm512_setzero_si512();
   const __m512i mask = _mm512_set1_epi16(static_cast<int16_t>(0x87F0));
-  const auto pattern = [&](__m512i words)
-                           HWY_ATTR { return _mm512_and_si512(_mm512_srai_epi16(words, 4), mask); };
+  const auto pattern = [&](__m512i words) HWY_ATTR {
+    return ChunkOfWords(_mm512_and_si512(_mm512_srai_epi16(words, 4), mask));
+  };
   return {pattern(_mm512_unpacklo_epi8(zero, codes)), pattern(_mm512_unpackhi_epi8(zero, codes))};
 #endif
 }
 
-HWY_INLINE void AddLines(const float* x, int64_t x_stride, __m512i codes, const uint8_t*, int64_t c,
+// Adds block c of four lines. x: the inputs of the whole lines.
+HWY_INLINE void AddBlock(const float* x, int64_t x_stride, __m512i codes, const uint8_t*, int64_t c,
                          auto& sums) {
-  const PatternWords words = WidenCodes(codes);
-  AddWords(x + 2 * c * kLanes, x_stride, words.lower, sums);
-  AddWords(x + (2 * c + 1) * kLanes, x_stride, words.upper, sums);
+  const PatternChunks chunks = ChunksOfCodes(codes);
+  AddChunk(x + 2 * c * kLanes, x_stride, chunks.lower, sums);
+  AddChunk(x + (2 * c + 1) * kLanes, x_stride, chunks.upper, sums);
 }
-HWY_INLINE void AddLines(const float* x, int64_t x_stride, __m512i words, const uint16_t*,
+HWY_INLINE void AddBlock(const float* x, int64_t x_stride, __m512i words, const uint16_t*,
                          int64_t c, auto& sums) {
-  AddWords(x + c * kLanes, x_stride, words, sums);
+  AddChunk(x + c * kLanes, x_stride, ChunkOfWords(words), sums);
 }
 
-// 4 * kFours outputs of kRows rows of ordered inputs: FP8 codes or BF16 words. False if a code is
+// Eight outputs of kRows rows of ordered inputs: FP8 codes or BF16 words. False if a code is
 // NaN, and y is not written then.
-template <int kRows, int kFours, typename T>
+template <int kRows, typename T>
 bool WideOutputs(const float* x, int64_t cols, const T* weights, float* y, int64_t y_stride) {
   constexpr bool kIsFp8 = sizeof(T) == 1;
+  constexpr int kFours = kOutputBlock / 4;
   constexpr auto kStep = static_cast<int64_t>(kLine / sizeof(T));
   const WideD d;
   const __m512i nan = _mm512_set1_epi8(0x7F);
@@ -327,7 +341,7 @@ bool WideOutputs(const float* x, int64_t cols, const T* weights, float* y, int64
       __m512i blocks[4];
       TransposeBlocks(lines, blocks);
 #pragma GCC unroll 4
-      for (int64_t c = 0; c < 4; ++c) AddLines(x + i, cols, blocks[c], weights, c, sums[f]);
+      for (int64_t c = 0; c < 4; ++c) AddBlock(x + i, cols, blocks[c], weights, c, sums[f]);
     }
   }
   if (kIsFp8 && _mm512_cmpeq_epi8_mask(largest, nan) != 0) return false;
@@ -376,21 +390,6 @@ bool ScalesFit(const uint8_t* scales, int64_t count, int limit) {
   return true;
 }
 
-// One row has too few sums for the latency of their additions unless more outputs share the time.
-int64_t OutputsTogether(int rows, int64_t outputs) {
-  return rows == 1 && outputs % 16 == 0 ? 16 : 8;
-}
-
-// Outputs [output, output + outputs) of rows of x, of which `ordered` has OrderInputs(). False for
-// those that it cannot do.
-template <int kRows, typename T>
-bool OutputsOf(const float* ordered, const Weight& w, int64_t output, int64_t outputs, float* y,
-               int64_t y_stride) {
-  const T* weights = reinterpret_cast<const T*>(w.data) + output * w.cols;
-  if (outputs == 16) return WideOutputs<kRows, 4>(ordered, w.cols, weights, y, y_stride);
-  return WideOutputs<kRows, 2>(ordered, w.cols, weights, y, y_stride);
-}
-
 // Outputs [output, output + outputs) of a row of tiles. scaled: [4][cols], for the function.
 void Fp8TileOutputs(View<const float> x, const Weight& w, int64_t output, int64_t outputs,
                     int scale_limit, float* scaled, View<float> y) {
@@ -398,13 +397,12 @@ void Fp8TileOutputs(View<const float> x, const Weight& w, int64_t output, int64_
   const uint8_t* scales = w.scales + output / kGroup * groups;
   const bool fit = ScalesFit(scales, groups, scale_limit);
   ForRows(x.rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-    const int64_t together = OutputsTogether(kRows, outputs);
     if (fit) OrderInputs(x.Rows(r, kRows), scales, scaled);
-    for (int64_t n = output; n < output + outputs; n += together) {
-      if (fit && OutputsOf<kRows, uint8_t>(scaled, w, n, together, y.Row(r) + n, y.stride))
-        continue;
+    for (int64_t n = output; n < output + outputs; n += kOutputBlock) {
+      const auto* codes = reinterpret_cast<const uint8_t*>(w.data) + n * w.cols;
+      if (fit && WideOutputs<kRows>(scaled, w.cols, codes, y.Row(r) + n, y.stride)) continue;
       for (int64_t row = r; row < r + kRows; ++row) {
-        OutputBlock<1, 8>(x.Rows(row, 1), w, n, together, scale_limit, y.Row(row), y.stride);
+        OutputBlock<1, 8>(x.Rows(row, 1), w, n, kOutputBlock, scale_limit, y.Row(row), y.stride);
       }
     }
   });
@@ -430,9 +428,9 @@ bool WideFewRows(View<const float> x, const Weight& w, View<float> y, int scale_
                            reinterpret_cast<float*>(scaled.get()), y);
             continue;
           }
+          const auto* words = reinterpret_cast<const uint16_t*>(w.data) + n * w.cols;
           ForRows(x.rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-            OutputsOf<kRows, uint16_t>(ordered.data() + r * w.cols, w, n, block, y.Row(r) + n,
-                                       y.stride);
+            WideOutputs<kRows>(ordered.data() + r * w.cols, w.cols, words, y.Row(r) + n, y.stride);
           });
         }
       });
