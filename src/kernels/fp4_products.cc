@@ -256,7 +256,12 @@ void FewRows(const FixedRows& x, int64_t row, const Weight& w, int64_t output, S
   for (Sums& sum : sums) sum = _mm256_setzero_ps();
   for (int64_t first = 0; first < groups; first += kStepGroups * kScaleSteps) {
     const int64_t count = std::min(kStepGroups * kScaleSteps, groups - first);
-    InterleaveScales(w.scales + output * groups + first, groups, count, scales.data(), range);
+    const uint8_t* codes = w.scales + output * groups + first;
+    // Two blocks of outputs ahead: one takes no longer than the memory.
+    for (int64_t line = 0; line < kOutputs * count; line += kLineBytes) {
+      __builtin_prefetch(codes + 2 * kOutputs * groups + line);
+    }
+    InterleaveScales(codes, groups, count, scales.data(), range);
     for (int64_t s = 0; kStepGroups * s < count; ++s) {
       const int64_t step = first / kStepGroups + s;
       // The next four outputs follow in memory; they are fetched line by line meanwhile.

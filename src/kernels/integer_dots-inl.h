@@ -71,11 +71,17 @@ struct Unpacked {
 HWY_INLINE Unpacked Unpack(V8 pairs, const uint8_t* table) {
   const D8 d8;
   const V8 wide = hn::LoadDup128(d8, table);
+  const auto words = hn::BitCast(hn::Repartition<uint16_t, D8>(), pairs);
+  const V8 high = hn::BitCast(d8, hn::ShiftRight<4>(words));
+#if HWY_TARGET <= HWY_AVX3_DL
+  // Looks at six bits: what is above the four makes no difference, since the table is repeated.
+  return {V8{_mm512_permutexvar_epi8(pairs.raw, wide.raw)},
+          V8{_mm512_permutexvar_epi8(high.raw, wide.raw)}};
+#else
   const V8 nibble = hn::Set(d8, 0x0F);
-  const V8 high =
-      hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(hn::Repartition<uint16_t, D8>(), pairs)));
   return {hn::TableLookupBytes(wide, hn::And(pairs, nibble)),
           hn::TableLookupBytes(wide, hn::And(high, nibble))};
+#endif
 }
 
 // A block of each of kWordLanes rows, where rows n, n + 4, ... are the blocks of rows[n]: quads[i]
