@@ -30,7 +30,7 @@ constexpr int64_t kStep = 2 * kGroup;   // dimensions whose bytes StepBytes hold
 constexpr int64_t kLanes = kWordLanes;  // keys of a vector
 constexpr int64_t kVectors = 2;         // scored together, so that a query byte is loaded once
 constexpr int64_t kKeys = kLanes * kVectors;
-constexpr int kHeads = kVectorBlocks / 2;  // scored together, so that a key's byte is loaded once
+constexpr int kHeads = HWY_MAX_BYTES == 64 ? 4 : 1;  // scored together, so that keys are loaded once
 constexpr int64_t kQuads = kGroup / 8;     // of even dimensions in a group, and of odd ones
 constexpr int kQueryBias = 96;             // makes a shifted query code an unsigned byte
 constexpr int kQueryShiftMax = 3;          // 12 << 3 = 96
@@ -206,19 +206,19 @@ HWY_INLINE void AddGroup(const uint8_t* const (&halves)[kCount][2],
                         HWY_ATTR { return hn::BitCast(D8(), hn::Load(d32, codes[v][at].data())); };
 #if HWY_TARGET <= HWY_AVX3_DL
   V32 sums[kCount][kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int i = 0; i < kCount * kVectors; ++i) sums[i / kVectors][i % kVectors] = hn::Zero(d32);
 #pragma GCC unroll 8
   for (int64_t at = 0; at < 2 * kQuads; ++at) {
     const V8 keys[kVectors] = {code(0, at), code(1, at)};
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int h = 0; h < kCount; ++h) {
       const V8 input = FourInputs(halves[h][at / kQuads] + at % kQuads * 4);
       sums[h][0] = AddQuads(sums[h][0], input, keys[0]);
       sums[h][1] = AddQuads(sums[h][1], input, keys[1]);
     }
   }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int h = 0; h < kCount; ++h) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
@@ -226,7 +226,7 @@ HWY_INLINE void AddGroup(const uint8_t* const (&halves)[kCount][2],
     }
   }
 #else
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int h = 0; h < kCount; ++h) {
 #pragma GCC unroll 2
     for (int64_t parity = 0; parity < 2; ++parity) {
@@ -253,14 +253,14 @@ template <int kCount, int kSteps>
 HWY_INLINE void DotKeys(const StepBytes* query, const KeyLanes<kSteps>* keys,
                         V32 (&dots)[kCount][kVectors]) {
   static_assert(kVectors == 2);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int i = 0; i < kCount * kVectors; ++i) dots[i / kVectors][i % kVectors] = hn::Zero(D32());
 #pragma GCC unroll 4
   for (int64_t g = 0; g < KeyLanes<kSteps>::kGroups; ++g) {
     const auto at = static_cast<size_t>(g % 2 * kGroup / 2);
     const auto group = static_cast<size_t>(g);
     const uint8_t* halves[kCount][2];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int h = 0; h < kCount; ++h) {
       halves[h][0] = &query[h * kSteps + g / 2].even[at];
       halves[h][1] = &query[h * kSteps + g / 2].odd[at];
@@ -308,7 +308,7 @@ void ScoreKeys(const Queries& queries, std::span<const float> head_weights,
   const auto dot = [&]<int kCount>(size_t head, Dots* out) HWY_ATTR {
     V32 found[kCount][kVectors];
     DotKeys<kCount, kSteps>(&queries.steps[head * static_cast<size_t>(kSteps)], keys, found);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int h = 0; h < kCount; ++h) {
       hn::Store(found[h][0], d32, out[h][0].data());
       hn::Store(found[h][1], d32, out[h][1].data());
