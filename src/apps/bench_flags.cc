@@ -191,8 +191,8 @@ void AddDecode(CLI::App& bench, BenchDecodeFlags* flags) {
       ->capture_default_str();
   command
       ->add_option("--dir", flags->disk_dir,
-                   "With --weights-ram: where the disk's rate is measured, in a file of 1 GiB "
-                   "(default: the model's directory)")
+                   "With --weights-ram: where the disk's rate is measured, in a new file of 1 GiB "
+                   "(default: in the largest file of the model)")
       ->check(NotEmpty("a directory"))
       ->type_name("DIR");
   command->footer(

@@ -51,7 +51,10 @@ Status BenchDecode(const BenchDecodeFlags& flags) {
   std::unique_ptr<DiskFile> disk;
   if (!flags.model.weights_ram.empty()) {
     const std::string model_dir = TRY(FindModelDir(flags.model.model_dir));
-    disk = TRY(DiskFile::Create(flags.disk_dir.empty() ? model_dir : flags.disk_dir));
+    if (flags.disk_dir.empty()) disk = TRY(DiskFile::OpenLargest(model_dir));
+    if (disk == nullptr) {
+      disk = TRY(DiskFile::Create(flags.disk_dir.empty() ? model_dir : flags.disk_dir));
+    }
     options.disk = disk.get();
   }
   const DecodeBenchReport report = TRY(MeasureContexts(flags.model, std::move(options)));

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -45,11 +46,20 @@ int WriteBlock(int descriptor, const std::byte* buffer) {
   return 0;
 }
 
+tl::unexpected<Error> NoDirectIo(const std::string& path) {
+  return Fail(
+      fmt::format("The file system of {} does not take direct I/O, so its disk cannot be told from "
+                  "the page cache; name another folder with --dir.",
+                  path));
+}
+
 }  // namespace
 
-DiskFile::DiskFile(std::string path, int descriptor)
+DiskFile::DiskFile(std::string path, int descriptor, int64_t bytes, bool is_ours)
     : path_(std::move(path)),
       descriptor_(descriptor),
+      bytes_(bytes),
+      is_ours_(is_ours),
       buffers_(AllocateAligned(kDiskReadersMax * kDiskReadBytes + kDirectAlignmentBytes)) {
   const auto address = reinterpret_cast<uintptr_t>(buffers_.get());
   first_buffer_ = buffers_.get() + (kDirectAlignmentBytes - address % kDirectAlignmentBytes);
@@ -57,7 +67,7 @@ DiskFile::DiskFile(std::string path, int descriptor)
 
 DiskFile::~DiskFile() {
   close(descriptor_);
-  unlink(path_.c_str());
+  if (is_ours_) unlink(path_.c_str());
 }
 
 Result<std::unique_ptr<DiskFile>> DiskFile::Create(const std::string& directory) {
@@ -80,13 +90,10 @@ Result<std::unique_ptr<DiskFile>> DiskFile::Make(const std::string& path) {
   if (descriptor < 0 && errno == EINVAL) {
     // The name was made before the file system refused the flag.
     unlink(path.c_str());
-    return Fail(
-        fmt::format("The file system of {} does not take direct I/O, so its disk cannot be "
-                    "told from the page cache; name another folder with --dir.",
-                    path));
+    return NoDirectIo(path);
   }
   if (descriptor < 0) return IoFailure("create", path, errno);
-  auto file = std::unique_ptr<DiskFile>(new DiskFile(path, descriptor));
+  auto file = std::unique_ptr<DiskFile>(new DiskFile(path, descriptor, kDiskFileBytes, true));
   Random random({kDiskFileBytes});
   for (int64_t at = 0; at < kDiskFileBytes; at += kDiskReadBytes) {
     for (int64_t word = 0; word < kDiskReadBytes; word += 8) {
@@ -100,6 +107,25 @@ Result<std::unique_ptr<DiskFile>> DiskFile::Make(const std::string& path) {
   return file;
 }
 
+Result<std::unique_ptr<DiskFile>> DiskFile::OpenLargest(const std::string& directory) {
+  std::error_code error;
+  std::string largest;
+  int64_t bytes = kDiskFileBytesMin - 1;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    if (!entry.is_regular_file(error)) continue;
+    const uintmax_t size = entry.file_size(error);
+    if (error || static_cast<int64_t>(size) <= bytes) continue;
+    bytes = static_cast<int64_t>(size);
+    largest = entry.path().string();
+  }
+  if (largest.empty()) return std::unique_ptr<DiskFile>();
+  const int descriptor = open(largest.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+  if (descriptor < 0 && errno == EINVAL) return NoDirectIo(largest);
+  if (descriptor < 0) return IoFailure("open", largest, errno);
+  const int64_t pass = std::min(bytes, kDiskFileBytes) / kDiskReadBytes * kDiskReadBytes;
+  return std::unique_ptr<DiskFile>(new DiskFile(largest, descriptor, pass, false));
+}
+
 Result<double> DiskFile::MeasureReadRate(int readers) {
   CHECK(readers >= 1 && readers <= kDiskReadersMax);
   std::atomic<int64_t> next{0};
@@ -111,7 +137,7 @@ Result<double> DiskFile::MeasureReadRate(int readers) {
     for (int reader = 0; reader < readers; ++reader) {
       threads.emplace_back([this, reader, &next, &problem] {
         std::byte* buffer = first_buffer_ + reader * kDiskReadBytes;
-        for (int64_t at = next.fetch_add(kDiskReadBytes); at < kDiskFileBytes && problem == 0;
+        for (int64_t at = next.fetch_add(kDiskReadBytes); at < bytes_ && problem == 0;
              at = next.fetch_add(kDiskReadBytes)) {
           const int failed = ReadBlock(descriptor_, buffer, at);
           if (failed != 0) problem = failed;
@@ -121,7 +147,7 @@ Result<double> DiskFile::MeasureReadRate(int readers) {
   }
   if (problem != 0) return IoFailure("read", path_, problem);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return static_cast<double>(kDiskFileBytes) / seconds.count();
+  return static_cast<double>(bytes_) / seconds.count();
 }
 
 }  // namespace minke

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -80,6 +81,28 @@ TEST(DiskFile, RemovesItsFileAndNamesAFolderThatIsMissing) {
   MachineOptions options;
   options.directory = directory.Path("none");
   EXPECT_FALSE(MeasureMachine(options).has_value());
+}
+
+TEST(DiskFile, ReadsTheLargestFileThatIsThereAndLeavesIt) {
+  const testing::TempDirectory directory;
+  std::ofstream(directory.Path("small")) << "short";
+  const auto none = DiskFile::OpenLargest(directory.Path(""));
+  ASSERT_TRUE(none.has_value()) << none.error().message;
+  EXPECT_EQ(*none, nullptr);
+  std::ofstream(directory.Path("large")).close();
+  std::filesystem::resize_file(directory.Path("large"), kDiskFileBytesMin + 1);
+  {
+    const auto file = DiskFile::OpenLargest(directory.Path(""));
+    if (!file.has_value()) {  // a file system in memory
+      EXPECT_NE(file.error().message.find("direct I/O"), std::string::npos) << file.error().message;
+      GTEST_SKIP() << file.error().message;
+    }
+    ASSERT_NE(*file, nullptr);
+    const auto rate = (*file)->MeasureReadRate(2);
+    ASSERT_TRUE(rate.has_value()) << rate.error().message;
+    EXPECT_GT(*rate, 0);
+  }
+  EXPECT_TRUE(std::filesystem::exists(directory.Path("large")));
 }
 
 }  // namespace
