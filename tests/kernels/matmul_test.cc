@@ -1,6 +1,7 @@
 // The SIMD product against its scalar twin, bit for bit.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <limits>
 #include <random>
 #include <string>
