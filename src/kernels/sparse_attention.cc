@@ -19,10 +19,10 @@ namespace minke::simd::HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::FixedTag<float, reference::kLanes>;
+using D = hn::ScalableTag<float>;  // channels have nothing to do with each other
 using D32 = hn::Rebind<int32_t, D>;
 using V = hn::Vec<D>;
-constexpr int64_t kLanes = reference::kLanes;
+constexpr int64_t kLanes = HWY_MAX_BYTES / 4;
 constexpr int64_t kBlock = reference::kAttentionBlock;
 
 HWY_INLINE V RoundToBf16(V value) {
