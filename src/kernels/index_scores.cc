@@ -30,12 +30,13 @@ constexpr int64_t kStep = 2 * kGroup;   // dimensions whose bytes StepBytes hold
 constexpr int64_t kLanes = kWordLanes;  // keys of a vector
 constexpr int64_t kVectors = 2;         // scored together, so that a query byte is loaded once
 constexpr int64_t kKeys = kLanes * kVectors;
-constexpr int kHeads = HWY_MAX_BYTES == 64 ? 4 : 1;  // scored together, so that keys are loaded once
-constexpr int64_t kQuads = kGroup / 8;     // of even dimensions in a group, and of odd ones
-constexpr int kQueryBias = 96;             // makes a shifted query code an unsigned byte
-constexpr int kQueryShiftMax = 3;          // 12 << 3 = 96
-constexpr int kKeyShiftMax = 13;           // within 16 bits, and the sums within 32
-constexpr int kExponentMax = 50;           // of both sides: no product leaves the normal floats
+constexpr int kHeads =
+    HWY_MAX_BYTES == 64 ? 4 : 1;        // scored together, so that keys are loaded once
+constexpr int64_t kQuads = kGroup / 8;  // of even dimensions in a group, and of odd ones
+constexpr int kQueryBias = 96;          // makes a shifted query code an unsigned byte
+constexpr int kQueryShiftMax = 3;       // 12 << 3 = 96
+constexpr int kKeyShiftMax = 13;        // within 16 bits, and the sums within 32
+constexpr int kExponentMax = 50;        // of both sides: no product leaves the normal floats
 
 // Bytes of one step: its even dimensions, then its odd ones, the first group before the second.
 struct alignas(32) StepBytes {
@@ -262,8 +263,8 @@ HWY_INLINE void DotKeys(const StepBytes* query, const KeyLanes<kSteps>* keys,
     const uint8_t* halves[kCount][2];
 #pragma GCC unroll 4
     for (int h = 0; h < kCount; ++h) {
-      halves[h][0] = &query[h * kSteps + g / 2].even[at];
-      halves[h][1] = &query[h * kSteps + g / 2].odd[at];
+      halves[h][0] = &query[int64_t{h} * kSteps + g / 2].even[at];
+      halves[h][1] = &query[int64_t{h} * kSteps + g / 2].odd[at];
     }
     const std::array<int32_t, kLanes>* const codes[kVectors] = {&keys[0].codes[group * 2 * kQuads],
                                                                 &keys[1].codes[group * 2 * kQuads]};
