@@ -33,7 +33,7 @@ constexpr double kResidentGrowthMax = 0.03;  // after the warm-up, as a part of 
 constexpr double kWarmUpShare = 0.25;
 // Full within the warm-up, so that what grows afterwards is a leak.
 constexpr int64_t kRamMebibytesDefault = 64;
-constexpr size_t kLoadTurnsBytes = size_t{4} << 20;
+constexpr size_t kLoadTurnsBytes = size_t{256} << 10;
 
 [[noreturn]] void Stop(const std::string& message) {
   std::fprintf(stderr, "serve_load: %s\n", message.c_str());
