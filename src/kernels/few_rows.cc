@@ -29,6 +29,7 @@ using V = hn::Vec<D>;
 constexpr int64_t kLanes = reference::kLanes;
 constexpr int64_t kGroup = reference::kScaleGroup;
 constexpr int64_t kOutputBlock = 8;  // outputs whose weights are read side by side
+constexpr int64_t kFewRowsMax = 8;   // rows for which nothing is unpacked for all of them
 
 // The outputs of a block are read side by side, `step` values of each at a time. Meanwhile those of
 // the next block are fetched in the order of memory: the processor follows one stream better than
@@ -368,6 +369,7 @@ template <typename F>
 HWY_INLINE void ForRows(int64_t rows, const F& f) {
   int64_t r = 0;
   for (; r + 4 <= rows; r += 4) f.template operator()<4>(r);
+  if (r + 3 == rows) return f.template operator()<3>(r);
   if (r + 2 <= rows) {
     f.template operator()<2>(r);
     r += 2;
@@ -408,12 +410,17 @@ void Fp8TileOutputs(View<const float> x, const Weight& w, int64_t output, int64_
   });
 }
 
-// Products whose outputs and inputs fill vectors. False if they are none, and nothing was done.
+// Whether outputs and inputs fill vectors.
+bool IsWide(const Weight& w) {
+  return (w.format == WeightFormat::kFp8Tile32 || w.format == WeightFormat::kBf16) &&
+         w.rows % kOutputBlock == 0 && w.cols * WeightBytes(w.format) % kLine == 0;
+}
+
+// False if these are no such weights, and nothing was done.
 bool WideFewRows(View<const float> x, const Weight& w, View<float> y, int scale_limit,
                  ThreadPool& pool) {
+  if (!IsWide(w)) return false;
   const bool is_fp8 = w.format == WeightFormat::kFp8Tile32;
-  if (!is_fp8 && w.format != WeightFormat::kBf16) return false;
-  if (w.rows % 8 != 0 || w.cols * WeightBytes(w.format) % kLine != 0) return false;
   const int64_t block = is_fp8 ? kTileOutputs : kOutputBlock;
   const int64_t blocks = (w.rows + block - 1) / block;
   std::vector<float> ordered(is_fp8 ? 0 : static_cast<size_t>(x.rows * x.cols));
@@ -437,7 +444,17 @@ bool WideFewRows(View<const float> x, const Weight& w, View<float> y, int scale_
   return true;
 }
 
+// Unpacking a tile and adding up its partial sums is worth it for more rows the faster the rest is.
+int64_t FewRowsMaxImpl(const Weight& w) {
+  if (!IsWide(w)) return kFewRowsMax;
+  return w.format == WeightFormat::kBf16 ? 4 * kFewRowsMax : 2 * kFewRowsMax;
+}
+
 #else
+
+int64_t FewRowsMaxImpl(const Weight& /*w*/) {
+  return kFewRowsMax;
+}
 
 bool WideFewRows(View<const float>, const Weight&, View<float>, int, ThreadPool&) {
   return false;
@@ -488,6 +505,15 @@ HWY_AFTER_NAMESPACE();
 namespace minke::simd {
 
 HWY_EXPORT(FewRowsImpl);
+HWY_EXPORT(FewRowsMaxImpl);
+
+int64_t FewRowsMax(const Weight& w) {
+  const bool has_groups =
+      w.format == WeightFormat::kFp8Tile32 && w.cols % reference::kScaleGroup == 0;
+  const bool has_lanes = (w.format == WeightFormat::kBf16 || w.format == WeightFormat::kF32) &&
+                         w.cols % reference::kLanes == 0;
+  return has_groups || has_lanes ? HWY_DYNAMIC_DISPATCH(FewRowsMaxImpl)(w) : 0;
+}
 
 void MatmulFewRows(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool) {
   HWY_DYNAMIC_DISPATCH(FewRowsImpl)(x, w, y, pool);

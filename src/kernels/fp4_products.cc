@@ -301,6 +301,10 @@ void Outputs(const FixedRows& fixed, const Weight& w, int64_t output, int64_t ou
     int64_t r = 0;
     if constexpr (kRowsTogether == 4) {
       for (; r + 4 <= fixed.x.rows; r += 4) FewRows<4>(fixed, r, w, n, range, y);
+      if (r + 3 == fixed.x.rows) {
+        FewRows<3>(fixed, r, w, n, range, y);
+        continue;
+      }
     }
     for (; r + 2 <= fixed.x.rows; r += 2) FewRows<2>(fixed, r, w, n, range, y);
     if (r < fixed.x.rows) FewRows<1>(fixed, r, w, n, range, y);

@@ -29,13 +29,13 @@ using V = hn::Vec<D>;
 constexpr int64_t kLanes = reference::kLanes;
 // Rows summed together: with four outputs, or eight in vectors of two, as many as registers hold.
 constexpr int64_t kTogether = HWY_MAX_BYTES == 64 ? 6 : 3;
-constexpr int64_t kOutputBlock = 8;    // outputs decoded together
+constexpr int64_t kOutputBlock = 8;  // outputs decoded together
 // Rows that share one decoded tile, a multiple of kTogether, and outputs for which a block of rows
 // stays in the cache. Faster sums want more rows for what decoding takes; both together fill the
 // partial sums of a unit.
 constexpr int64_t kRowBlock = HWY_MAX_BYTES == 64 ? 96 : 48;
 constexpr int64_t kUnitOutputs = HWY_MAX_BYTES == 64 ? 64 : 128;
-constexpr int64_t kInputBlock = 512;   // inputs of a tile: 16 KiB of floats, half a level-1 cache
+constexpr int64_t kInputBlock = 512;  // inputs of a tile: 16 KiB of floats, half a level-1 cache
 constexpr int64_t kLineFloats = 16;
 constexpr int64_t kUnitsPerThread = 6;  // at least, if there are outputs enough
 
@@ -354,14 +354,9 @@ HWY_EXPORT(TargetNameImpl);
 
 void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool) {
   CHECK(x.cols == w.cols && y.cols == w.rows && x.rows == y.rows);
-  const bool few_rows =
-      x.rows <= kFewRowsMax &&
-      ((w.format == WeightFormat::kFp8Tile32 && w.cols % reference::kScaleGroup == 0) ||
-       ((w.format == WeightFormat::kBf16 || w.format == WeightFormat::kF32) &&
-        w.cols % reference::kLanes == 0));
   if (w.format == WeightFormat::kFp4Group32) {
     Fp4Product(x, w, y, pool);
-  } else if (few_rows) {
+  } else if (x.rows <= FewRowsMax(w)) {
     MatmulFewRows(x, w, y, pool);
   } else {
     HWY_DYNAMIC_DISPATCH(Product)(x, w, y, pool);

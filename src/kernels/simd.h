@@ -36,8 +36,9 @@ void DotTile(const DotTileArguments& arguments);
 void Matmul(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
 
 // few_rows.cc
-// Rows for which MatmulFewRows is faster than unpacking weights for all of them.
-inline constexpr int64_t kFewRowsMax = 8;
+// Rows of x for which MatmulFewRows is faster than unpacking weights for all of them; 0 for weights
+// that it does not take.
+int64_t FewRowsMax(const Weight& w);
 // matmul. REQUIRES: BF16 or float32 weights and w.cols a multiple of 8, or FP8 weights and of 32.
 void MatmulFewRows(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool);
 
