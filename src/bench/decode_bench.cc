@@ -95,6 +95,8 @@ class DecodeRun {
     result.times.Add(clock_);
     result.bytes = work_.DecodeBytes(running.states.front()->length(), options_.sequences,
                                      clock_.chosen_experts());
+    result.multiply_adds = static_cast<double>(options_.sequences) *
+                           work_.MultiplyAdds(running.states.front()->length() - 1, 1, 1, 1);
     result.bound_share.Add(static_cast<double>(result.bytes.total()) / bytes_per_second /
                            clock_.seconds());
   }
@@ -149,6 +151,8 @@ Json DecodeBenchReport::ToJson() const {
                                             static_cast<double>(one.bytes.total()));
     json.Set("ratio", Ratio(one));
     json.Set("ratio_by_round", SamplesJson(one.bound_share));
+    json.Set("multiply_adds_per_step", one.multiply_adds);
+    json.Set("multiply_adds_per_second", one.multiply_adds * one.steps_per_second.Median());
     json.Set("cache_bytes_per_token", one.cache_bytes_per_token);
     json.Set("layers", one.times.ToJson());
     list.push_back(std::move(json));
@@ -174,6 +178,11 @@ std::string DecodeBenchReport::ToText() const {
         static_cast<double>(one.bytes.dense) / 1e9, static_cast<double>(one.bytes.experts) / 1e9,
         static_cast<double>(one.bytes.head) / 1e9,
         static_cast<double>(one.bytes.cache + one.bytes.engram) / 1e9);
+    const double rate = one.multiply_adds * one.steps_per_second.Median();
+    text += fmt::format("{:.1f} G multiply-adds, {} of a peak of {}, ratio {:.0f} %\n",
+                        one.multiply_adds / 1e9, RateText(rate, "/s"),
+                        RateText(multiply_adds_per_second, "/s"),
+                        100 * rate / multiply_adds_per_second);
     text += fmt::format("{:<24}  {:>10}  {:>8}\n", "kind of layer", "time", "layers");
     for (const auto& [kind, count] : one.times.weights()) {
       const double seconds = one.times.Seconds(kind);
@@ -248,6 +257,7 @@ Result<DecodeBenchReport> MeasureDecode(const Model& model, const DecodeBenchOpt
   TRY_STATUS(run.Run(ceilings, report.stream));
   report.machine = ceilings.ToJson();
   report.machine_text = ceilings.ToText();
+  report.multiply_adds_per_second = ceilings.multiply_adds_per_second();
   report.bytes_per_second = ceilings.bytes_per_second();
   report.foreign_cpu_share = ceilings.foreign_cpu_share();
   return report;

@@ -40,6 +40,7 @@ struct DecodeBenchCase {
   Samples bound_share;  // bytes of the step over the bandwidth of its round, over its time
   KindTimes times;
   StepBytes bytes;                   // of the last step
+  double multiply_adds = 0;          // of the last step
   double cache_bytes_per_token = 0;  // of the whole context
 
   double tokens_per_second() const {
@@ -54,9 +55,11 @@ struct DecodeBenchReport {
   Json machine;
   std::string machine_text;
   double bytes_per_second = 0;
+  double multiply_adds_per_second = 0;
   double foreign_cpu_share = 0;
 
-  // The bound's time over the measured one, by medians: 1 is the machine's limit.
+  // The time in which the bytes of a step are read over the measured one, by medians: 1 is the
+  // machine's limit.
   double Ratio(const DecodeBenchCase& one) const;
   Json ToJson() const;
   std::string ToText() const;         // of minke bench decode
