@@ -1,9 +1,14 @@
 #include "core/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "core/processors.h"
 #include "core/result.h"
 
 namespace minke {
@@ -23,13 +28,6 @@ void Pause() {
   __builtin_ia32_pause();
 }
 
-int AllowedProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 // Returns whether done() became true by spinning and yielding.
 template <typename Done>
 bool SpinUntil(int spin_count, const Done& done) {
@@ -46,11 +44,12 @@ bool SpinUntil(int spin_count, const Done& done) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, int64_t share_cost_min)
+ThreadPool::ThreadPool(int threads, int64_t share_cost_min, Pinning pinning)
     : threads_(threads),
       share_cost_min_(share_cost_min),
+      allowed_(AllowedProcessors()),
       // Who spins without a processor of its own takes it from who works.
-      spin_count_(threads <= AllowedProcessors() ? kSpinCount : 0),
+      spin_count_(threads <= std::max(1, static_cast<int>(allowed_.size())) ? kSpinCount : 0),
       shares_(std::make_unique<Share[]>(static_cast<size_t>(threads))),
       gate_(kClosed) {
   CHECK(threads >= 1 && threads <= kMaxThreads);
@@ -58,12 +57,46 @@ ThreadPool::ThreadPool(int threads, int64_t share_cost_min)
   for (int worker = 1; worker < threads; ++worker) {
     workers_.emplace_back([this, worker] { WorkerLoop(worker); });
   }
+  if (pinning == Pinning::kProcessorEach) PinWorkers();
 }
 
 ThreadPool::~ThreadPool() {
+  ReleaseCaller();
   stop_.store(true, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
+}
+
+void ThreadPool::PinWorkers() {
+  const std::vector<int> placement = PlaceThreads(LocateProcessors(allowed_), threads_);
+  if (placement.empty()) {
+    pinning_problem_ = fmt::format("there are {} threads, but this process may use {} processor{}",
+                                   threads_, allowed_.size(), allowed_.size() == 1 ? "" : "s");
+    return;
+  }
+  for (size_t worker = 1; worker < placement.size(); ++worker) {
+    const Status bound = BindThread(workers_[worker - 1].native_handle(), {&placement[worker], 1});
+    if (bound) continue;
+    pinning_problem_ = bound.error().message;
+    for (std::jthread& thread : workers_) {
+      static_cast<void>(BindThread(thread.native_handle(), allowed_));  // it ran there before
+    }
+    return;
+  }
+  processors_ = placement;
+}
+
+void ThreadPool::BindCaller() {
+  if (processors_.empty() || caller_ == ::gettid()) return;
+  caller_ = ::gettid();
+  // Where the system changed its mind since the workers were bound, the caller runs anywhere.
+  static_cast<void>(BindThread(::pthread_self(), {&processors_[0], 1}));
+}
+
+void ThreadPool::ReleaseCaller() {
+  if (caller_ == 0 || caller_ != ::gettid()) return;
+  caller_ = 0;
+  static_cast<void>(BindThread(::pthread_self(), allowed_));  // it ran there before
 }
 
 int64_t ThreadPool::GrainFor(int64_t item_cost) const {
@@ -72,6 +105,7 @@ int64_t ThreadPool::GrainFor(int64_t item_cost) const {
 
 void ThreadPool::Run(int64_t count, int64_t grain, Invoke invoke, const void* context) {
   if (count <= 0) return;
+  BindCaller();
   const int64_t grains = (count + grain - 1) / grain;
   const int64_t share_grains = (grains + threads_ - 1) / threads_;
   const int64_t share = share_grains * grain;
@@ -87,11 +121,45 @@ void ThreadPool::Run(int64_t count, int64_t grain, Invoke invoke, const void* co
     own.next.store(std::min(share * worker, count), std::memory_order_relaxed);
     own.end = std::min(share * (worker + 1), count);
   }
+  OpenGate();
+  TakePieces(0);
+  // All pieces are taken. Those inside finish theirs; nobody waits for a worker that sleeps.
+  CloseGate();
+}
+
+void ThreadPool::RunInAll(Invoke invoke, const void* context) {
+  BindCaller();
+  if (threads_ == 1) {
+    invoke(context, 0, 1, 0);
+    return;
+  }
+  invoke_ = invoke;
+  context_ = context;
+  own_shares_ = true;
+  for (int worker = 0; worker < threads_; ++worker) {
+    Share& own = shares_[static_cast<size_t>(worker)];
+    own.next.store(worker, std::memory_order_relaxed);
+    own.end = worker + 1;
+  }
+  missing_.store(threads_, std::memory_order_relaxed);
+  OpenGate();
+  TakeOwnShare(0);
+  for (int missing = missing_.load(std::memory_order_acquire); missing != 0;
+       missing = missing_.load(std::memory_order_acquire)) {
+    missing_.wait(missing, std::memory_order_acquire);
+  }
+  CloseGate();
+  own_shares_ = false;
+}
+
+void ThreadPool::OpenGate() {
   gate_.fetch_and(~kClosed, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
-  TakePieces(0);
-  // All pieces are taken. Those inside finish theirs; nobody waits for a worker that sleeps.
+}
+
+// Returns when nobody is inside.
+void ThreadPool::CloseGate() {
   uint32_t inside = gate_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
   if (SpinUntil(spin_count_, [&] {
         inside = gate_.load(std::memory_order_acquire);
@@ -117,9 +185,18 @@ void ThreadPool::TakePieces(int worker) {
   }
 }
 
+// A worker may come twice, once late for a job that is over.
+void ThreadPool::TakeOwnShare(int worker) {
+  Share& own = shares_[static_cast<size_t>(worker)];
+  if (own.next.exchange(own.end, std::memory_order_relaxed) >= own.end) return;
+  invoke_(context_, worker, worker + 1, worker);
+  if (missing_.fetch_sub(1, std::memory_order_acq_rel) == 1) missing_.notify_one();
+}
+
 void ThreadPool::Join(int worker) {
   const bool open = (gate_.fetch_add(1, std::memory_order_acq_rel) & kClosed) == 0;
-  if (open) TakePieces(worker);
+  if (open && own_shares_) TakeOwnShare(worker);
+  if (open && !own_shares_) TakePieces(worker);
   const uint32_t left = gate_.fetch_sub(1, std::memory_order_acq_rel) - 1;
   if (left == kClosed) gate_.notify_one();
 }

@@ -2,9 +2,12 @@
 // of threads or on who did what (CONVENTIONS.md 20).
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -16,16 +19,33 @@ inline constexpr int kMaxThreads = 1024;
 // waking a worker for.
 inline constexpr int64_t kShareCostMin = int64_t{1} << 17;
 
+enum class Pinning {
+  kNone,  // the system moves threads as it likes
+  // Each worker stays on a processor of its own (core/processors.h), and so does who calls from its
+  // first call on. With more threads than processors nobody does.
+  kProcessorEach,
+};
+
 class ThreadPool {
  public:
   // `threads` counts the calling thread; 1 starts no worker. share_cost_min: see GrainFor; tests
   // say 0 to split however small the work. REQUIRES: 1 <= threads <= kMaxThreads.
-  explicit ThreadPool(int threads, int64_t share_cost_min = kShareCostMin);
+  explicit ThreadPool(int threads, int64_t share_cost_min = kShareCostMin,
+                      Pinning pinning = Pinning::kNone);
+  // Also lets the calling thread run where it could before.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
+  // The processor of every worker; empty where none is bound to one.
+  const std::vector<int>& processors() const { return processors_; }
+  // Why nobody is bound to a processor although that was asked for; else empty.
+  const std::string& pinning_problem() const { return pinning_problem_; }
+  // Lets the calling thread, if it is who called last, run where it could before its first call;
+  // the next call binds again. For a thread that is about to start others, which inherit where it
+  // may run.
+  void ReleaseCaller();
   // The grain that makes a share cost at least the minimum, where one item costs item_cost
   // multiply-adds.
   int64_t GrainFor(int64_t item_cost) const;
@@ -46,6 +66,16 @@ class ThreadPool {
         &body);
   }
 
+  // Calls body(worker) once in the thread of every worker, however long one keeps the others
+  // waiting; returns when all are done. For what depends on where a thread runs. As for
+  // ParallelFor, one caller at a time.
+  template <typename Body>
+  void ForEachWorker(const Body& body) {
+    RunInAll([](const void* context, int64_t /*begin*/, int64_t /*end*/,
+                int worker) { (*static_cast<const Body*>(context))(worker); },
+             &body);
+  }
+
  private:
   using Invoke = void (*)(const void* context, int64_t begin, int64_t end, int worker);
   // On a cache line of its own, since all but one thread leave it alone most of the time.
@@ -54,18 +84,30 @@ class ThreadPool {
     int64_t end = 0;
   };
   void Run(int64_t count, int64_t grain, Invoke invoke, const void* context);
+  void RunInAll(Invoke invoke, const void* context);
+  void PinWorkers();
+  void BindCaller();
+  void OpenGate();
+  void CloseGate();
   void TakePieces(int worker);
+  void TakeOwnShare(int worker);
   void Join(int worker);
   void WorkerLoop(int worker);
   uint32_t AwaitGeneration(uint32_t seen) const;
 
   int threads_;
   int64_t share_cost_min_;
+  std::vector<int> allowed_;  // processors, when the pool was made
   int spin_count_;
+  std::vector<int> processors_;
+  std::string pinning_problem_;
+  pid_t caller_ = 0;  // bound to a processor; std::thread::id soon returns in another thread
   // The job; written by the caller while the gate is closed and nobody is inside.
   int64_t piece_ = 0;
   Invoke invoke_ = nullptr;
   const void* context_ = nullptr;
+  bool own_shares_ = false;          // nobody takes pieces of others
+  std::atomic<int> missing_{0};      // of own_shares_, those that are not done
   std::unique_ptr<Share[]> shares_;  // [threads_]
   // kClosed, and how many workers are inside. A worker that comes too late finds it closed.
   std::atomic<uint32_t> gate_;

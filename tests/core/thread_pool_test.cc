@@ -1,14 +1,19 @@
 #include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "core/processors.h"
 
 namespace minke {
 namespace {
@@ -103,6 +108,96 @@ TEST(ThreadPool, WakesAfterSleeping) {
     pool.ParallelFor(100, 1, [&](int64_t begin, int64_t end, int) { sum += end - begin; });
   }
   EXPECT_EQ(sum.load(), 300);
+}
+
+TEST(ThreadPool, EveryWorkerHasItsTurnInItsOwnThread) {
+  for (const int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 50; ++round) {
+      std::vector<std::thread::id> ids(static_cast<size_t>(threads));
+      std::atomic<int> turns{0};
+      pool.ForEachWorker([&](int worker) {
+        ids[static_cast<size_t>(worker)] = std::this_thread::get_id();
+        turns.fetch_add(1);
+      });
+      EXPECT_EQ(turns.load(), threads);
+      EXPECT_EQ(ids[0], std::this_thread::get_id());
+      EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), ids.size());
+      std::atomic<int64_t> sum{0};  // and shares are shared again afterwards
+      pool.ParallelFor(100, 1, [&](int64_t begin, int64_t end, int) { sum += end - begin; });
+      EXPECT_EQ(sum.load(), 100);
+    }
+  }
+}
+
+// The processors on which each worker may run.
+std::vector<std::vector<int>> MasksOf(ThreadPool& pool) {
+  std::vector<std::vector<int>> masks(static_cast<size_t>(pool.threads()));
+  pool.ForEachWorker([&](int worker) { masks[static_cast<size_t>(worker)] = AllowedProcessors(); });
+  return masks;
+}
+
+TEST(ThreadPool, PinnedWorkersHaveAProcessorEach) {
+  const std::vector<int> allowed = AllowedProcessors();
+  ASSERT_FALSE(allowed.empty());
+  for (int threads = 1; threads <= std::min(4, static_cast<int>(allowed.size())); ++threads) {
+    ThreadPool pool(threads, /*share_cost_min=*/0, Pinning::kProcessorEach);
+    EXPECT_EQ(pool.pinning_problem(), "");
+    EXPECT_EQ(AllowedProcessors(), allowed) << "nobody has called yet";
+    const std::vector<std::vector<int>> masks = MasksOf(pool);
+    std::set<int> used;
+    for (size_t worker = 0; worker < masks.size(); ++worker) {
+      EXPECT_EQ(masks[worker], std::vector<int>{pool.processors()[worker]});
+      used.insert(pool.processors()[worker]);
+    }
+    EXPECT_EQ(used.size(), masks.size());
+    EXPECT_TRUE(std::includes(allowed.begin(), allowed.end(), used.begin(), used.end()));
+    // Pieces run there, too, whoever takes them.
+    pool.ParallelFor(64, 1, [&](int64_t, int64_t, int worker) {
+      EXPECT_EQ(AllowedProcessors(),
+                std::vector<int>{pool.processors()[static_cast<size_t>(worker)]});
+    });
+    pool.ReleaseCaller();
+    EXPECT_EQ(AllowedProcessors(), allowed);
+    EXPECT_EQ(MasksOf(pool)[0], std::vector<int>{pool.processors()[0]}) << "a call binds again";
+  }
+  EXPECT_EQ(AllowedProcessors(), allowed) << "the pool is gone";
+}
+
+TEST(ThreadPool, EveryThreadThatCallsAPinnedPoolIsBound) {
+  ThreadPool pool(1, kShareCostMin, Pinning::kProcessorEach);
+  const std::vector<int> allowed = AllowedProcessors();
+  for (int i = 0; i < 2; ++i) {
+    std::jthread([&] {
+      EXPECT_EQ(AllowedProcessors(), allowed);
+      EXPECT_EQ(MasksOf(pool)[0], std::vector<int>{pool.processors()[0]});
+    });
+  }
+}
+
+TEST(ThreadPool, WithMoreThreadsThanProcessorsNobodyIsPinned) {
+  const std::vector<int> allowed = AllowedProcessors();
+  const int threads = static_cast<int>(allowed.size()) + 1;
+  if (threads > kMaxThreads) GTEST_SKIP() << "a machine with as many processors as threads go";
+  ThreadPool pool(threads, /*share_cost_min=*/0, Pinning::kProcessorEach);
+  EXPECT_TRUE(pool.processors().empty());
+  EXPECT_NE(pool.pinning_problem().find(std::to_string(threads) + " threads"), std::string::npos)
+      << pool.pinning_problem();
+  for (const std::vector<int>& mask : MasksOf(pool)) EXPECT_EQ(mask, allowed);
+  EXPECT_TRUE(ThreadPool(threads).pinning_problem().empty()) << "nobody asked for it";
+}
+
+// As under taskset: the mask of who makes the pool counts, not the machine.
+TEST(ThreadPool, PinsWithinTheMaskOfItsMaker) {
+  const int last = AllowedProcessors().back();
+  std::jthread([last] {
+    ASSERT_TRUE(BindThread(::pthread_self(), {&last, 1}));
+    ThreadPool one(1, kShareCostMin, Pinning::kProcessorEach);
+    EXPECT_EQ(one.processors(), std::vector<int>{last});
+    ThreadPool two(2, kShareCostMin, Pinning::kProcessorEach);
+    EXPECT_EQ(two.pinning_problem(), "there are 2 threads, but this process may use 1 processor");
+    for (const std::vector<int>& mask : MasksOf(two)) EXPECT_EQ(mask, std::vector<int>{last});
+  });
 }
 
 TEST(ThreadPool, IdlePoolsEnd) {
