@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "bench/synthetic_context.h"
+#include "core/available_memory.h"
 #include "core/block_pool.h"
 #include "engine/model_loader.h"
 #include "kernels/kernels.h"

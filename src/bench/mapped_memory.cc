@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "core/available_memory.h"
+
 namespace minke {
 namespace {
 
@@ -73,10 +75,6 @@ MappedMemory& MappedMemory::operator=(MappedMemory&& other) noexcept {
 
 int64_t HugePageBytesInUse() {
   return ProcBytes("/proc/self/smaps_rollup", "AnonHugePages");
-}
-
-int64_t AvailableMemoryBytes() {
-  return std::max<int64_t>(0, ProcBytes("/proc/meminfo", "MemAvailable"));
 }
 
 size_t WorkingSetBytes(size_t wanted) {

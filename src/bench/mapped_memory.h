@@ -35,8 +35,6 @@ class MappedMemory {
 
 // Bytes of this process that lie in huge pages now; -1 where the system does not say.
 int64_t HugePageBytesInUse();
-// Bytes that can still be taken without pushing others out; 0 where the system does not say.
-int64_t AvailableMemoryBytes();
 // What a measurement beyond the caches reads: `wanted` bytes, or four times the largest cache where
 // that is more, or a quarter of the available memory where that is less. Whole huge pages.
 size_t WorkingSetBytes(size_t wanted);
