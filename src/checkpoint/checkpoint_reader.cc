@@ -100,8 +100,51 @@ TensorLayout CheckpointReader::LayOut(std::span<const TensorView* const> tensors
   return layout;
 }
 
+namespace {
+
+// The reads that fill bytes [begin, end) of the memory. Extents follow each other in it.
+std::vector<ReadRequest> StepRequests(const TensorLayout& layout, std::span<std::byte> memory,
+                                      size_t begin, size_t end) {
+  auto extent = std::upper_bound(
+      layout.extents.begin(), layout.extents.end(), begin,
+      [](size_t position, const PieceExtent& one) { return position < one.target + one.bytes; });
+  std::vector<ReadRequest> requests;
+  for (; extent != layout.extents.end() && extent->target < end; ++extent) {
+    const size_t first = std::max(begin, extent->target);
+    const size_t last = std::min(end, extent->target + extent->bytes);
+    requests.push_back({extent->source, extent->begin + (first - extent->target),
+                        memory.subspan(first, last - first)});
+  }
+  return requests;
+}
+
+// Prepares a step while the one before it is read.
+Status ReadSteps(const TensorLayout& layout, std::span<std::byte> memory, ReadPool& pool,
+                 const LoadOptions& options) {
+  const size_t step_bytes = options.step_bytes;
+  const auto prepare = [&](size_t begin) {
+    if (!options.before_step || begin >= memory.size()) return;
+    options.before_step(memory.subspan(begin, std::min(step_bytes, memory.size() - begin)), begin);
+  };
+  prepare(0);
+  for (size_t begin = 0; begin < memory.size(); begin += step_bytes) {
+    const size_t end = std::min(begin + step_bytes, memory.size());
+    ReadBatch batch;
+    pool.Start(batch, StepRequests(layout, memory, begin, end), ReadUrgency::kNow);
+    prepare(end);
+    const ReadBatch* const all = &batch;
+    pool.Wait({&all, 1});
+    TRY_STATUS(pool.Outcome(batch));
+    if (options.progress) options.progress(end, memory.size());
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<PageMemory> LoadTensors(const CheckpointReader& reader, ReadPool& pool,
-                               std::span<const std::string_view> names, Checkpoint& checkpoint) {
+                               std::span<const std::string_view> names, Checkpoint& checkpoint,
+                               const LoadOptions& options) {
   std::vector<const TensorView*> tensors;
   tensors.reserve(names.size());
   for (const std::string_view name : names) {
@@ -109,18 +152,8 @@ Result<PageMemory> LoadTensors(const CheckpointReader& reader, ReadPool& pool,
     CHECK(tensors.back() != nullptr, name);
   }
   const TensorLayout layout = reader.LayOut(tensors);
-  PageMemory memory = TRY(PageMemory::Map(layout.bytes, "the dense weights"));
-  std::vector<ReadRequest> requests;
-  requests.reserve(layout.extents.size());
-  for (const PieceExtent& extent : layout.extents) {
-    requests.push_back(
-        {extent.source, extent.begin, memory.bytes().subspan(extent.target, extent.bytes)});
-  }
-  ReadBatch batch;
-  pool.Start(batch, requests, ReadUrgency::kNow);
-  const ReadBatch* const all = &batch;
-  pool.Wait({&all, 1});
-  TRY_STATUS(pool.Outcome(batch));
+  PageMemory memory = TRY(PageMemory::Map(layout.bytes, options.what, options.way_out));
+  TRY_STATUS(ReadSteps(layout, memory.bytes(), pool, options));
   for (size_t i = 0; i < tensors.size(); ++i) {
     checkpoint.Relocate(names[i],
                         memory.bytes().subspan(layout.offsets[i], tensors[i]->bytes.size()));

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -48,9 +49,22 @@ class CheckpointReader {
   std::vector<std::unique_ptr<Shard>> shards_;
 };
 
-// Reads tensors into memory and makes the checkpoint's views point there. The memory must stay as
-// long as they are used.
+inline constexpr size_t kLoadStepBytes = size_t{256} << 20;
+
+struct LoadOptions {
+  std::string_view what = "the dense weights";  // for errors about memory, as is the way out
+  std::string_view way_out = "give --weights-ram less";
+  size_t step_bytes = kLoadStepBytes;  // a multiple of kPageBytes
+  // Called before anything is read into these bytes of the memory: its next step_bytes, which no
+  // thread has used yet. `begin`: where they begin in it, a multiple of step_bytes.
+  std::function<void(std::span<std::byte> bytes, size_t begin)> before_step;
+  std::function<void(uint64_t done, uint64_t total)> progress;  // in bytes
+};
+
+// Reads tensors into memory, laid out as LayOut() says, and makes the checkpoint's views point
+// there. The memory must stay as long as they are used.
 Result<PageMemory> LoadTensors(const CheckpointReader& reader, ReadPool& pool,
-                               std::span<const std::string_view> names, Checkpoint& checkpoint);
+                               std::span<const std::string_view> names, Checkpoint& checkpoint,
+                               const LoadOptions& options = {});
 
 }  // namespace minke

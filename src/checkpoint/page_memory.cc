@@ -10,13 +10,9 @@
 #include <fmt/format.h>
 
 namespace minke {
-namespace {
 
-constexpr size_t kLargePageBytes = size_t{2} << 20;
-
-}  // namespace
-
-Result<PageMemory> PageMemory::Map(size_t bytes, std::string_view what) {
+Result<PageMemory> PageMemory::Map(size_t bytes, std::string_view what,
+                                   std::string_view way_out) {
   PageMemory memory;
   if (bytes == 0) return memory;
   // Without a reserve: what is promised is more than what is used where a budget is generous.
@@ -24,8 +20,8 @@ Result<PageMemory> PageMemory::Map(size_t bytes, std::string_view what) {
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, /*offset=*/0);
   if (mapping == MAP_FAILED) {
     return Fail(ErrorCode::kLimit,
-                fmt::format("cannot get {} bytes of memory for {}: {}; give --weights-ram less",
-                            bytes, what, std::generic_category().message(errno)));
+                fmt::format("cannot get {} bytes of memory for {}: {}; {}", bytes, what,
+                            std::generic_category().message(errno), way_out));
   }
   memory.mapping_ = static_cast<std::byte*>(mapping);
   memory.mapping_bytes_ = bytes + kLargePageBytes;

@@ -11,6 +11,7 @@
 namespace minke {
 
 inline constexpr size_t kPageBytes = 4096;  // also of direct I/O, on every usual file system
+inline constexpr size_t kLargePageBytes = size_t{2} << 20;
 
 constexpr size_t RoundUpToPage(size_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -20,8 +21,9 @@ constexpr size_t RoundUpToPage(size_t bytes) {
 // from its first use on.
 class PageMemory {
  public:
-  // `what` names its purpose in errors: no such memory.
-  static Result<PageMemory> Map(size_t bytes, std::string_view what);
+  // `what` names its purpose in errors, and `way_out` what would help: no such memory.
+  static Result<PageMemory> Map(size_t bytes, std::string_view what,
+                                std::string_view way_out = "give --weights-ram less");
   PageMemory() = default;
   ~PageMemory();
   PageMemory(PageMemory&& other) noexcept;

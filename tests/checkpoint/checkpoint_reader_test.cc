@@ -114,6 +114,43 @@ TEST(CheckpointReader, LoadedTensorsAreTheMappedOnesElsewhere) {
   }
 }
 
+// Steps cut extents and tensors anywhere; each is prepared before it is read into.
+TEST(CheckpointReader, LoadsInSteps) {
+  for (const size_t step : {kPageBytes, 3 * kPageBytes, size_t{1} << 30}) {
+    Checkpoint checkpoint = std::move(*Checkpoint::Open(GoldenPath("full_mini")));
+    std::map<std::string, std::vector<std::byte>> mapped;
+    std::vector<std::string_view> names;
+    for (const auto& [name, tensor] : checkpoint.tensors()) {
+      mapped[name] = Bytes(tensor);
+      if (mapped.size() % 3 != 0 && mapped.size() < 100) names.push_back(tensor.name);
+    }
+    const auto reader = std::move(*CheckpointReader::Open(checkpoint));
+    ReadPool pool(3);
+    size_t prepared = 0;
+    uint64_t read = 0;
+    LoadOptions options;
+    options.step_bytes = step;
+    options.before_step = [&](std::span<std::byte> bytes, size_t begin) {
+      EXPECT_EQ(begin, prepared);
+      EXPECT_LE(bytes.size(), step);
+      prepared += bytes.size();
+      std::fill(bytes.begin(), bytes.end(), std::byte{0x55});
+    };
+    options.progress = [&](uint64_t done, uint64_t total) {
+      EXPECT_GT(done, read);
+      EXPECT_LE(done, total);
+      read = done;
+    };
+    const Result<PageMemory> memory = LoadTensors(*reader, pool, names, checkpoint, options);
+    ASSERT_TRUE(memory.has_value()) << memory.error().message;
+    EXPECT_EQ(prepared, memory->bytes().size());
+    EXPECT_EQ(read, memory->bytes().size());
+    for (const std::string_view name : names) {
+      EXPECT_EQ(Bytes(*checkpoint.Find(name)), mapped[std::string(name)]) << name;
+    }
+  }
+}
+
 TEST(CheckpointReader, NeighboursAreOneRead) {
   const Checkpoint checkpoint = std::move(*Checkpoint::Open(GoldenPath("full_mini")));
   const auto reader = std::move(*CheckpointReader::Open(checkpoint));
