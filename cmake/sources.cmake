@@ -24,7 +24,7 @@ minke_library(recall
   SOURCES words.cc facts.cc filler.cc recall_case.cc scoring.cc
   DEPS minke_core minke_text)
 minke_library(model
-  SOURCES config.cc weights.cc weight_stream.cc state.cc snapshot.cc forward.cc
+  SOURCES config.cc weights.cc weight_stream.cc weight_copy.cc state.cc snapshot.cc forward.cc
     hyper_connections.cc window_kv.cc compressor.cc indexer.cc attention.cc moe.cc engram.cc
     engram_hash.cc linear.cc rope_tables.cc
   DEPS minke_core minke_kernels minke_checkpoint)

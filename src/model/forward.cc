@@ -282,6 +282,13 @@ Result<std::unique_ptr<Model>> Model::Create(ModelConfig config, Checkpoint chec
   return model;
 }
 
+Status Model::CopyWeights(int64_t available_bytes, ThreadPool& pool, const CopyProgress& progress) {
+  CHECK(stream_ == nullptr && copied_.bytes().empty());
+  copied_ = TRY(minke::CopyWeights(config_, checkpoint_, available_bytes, pool, progress));
+  weights_ = TRY(BindWeights(config_, checkpoint_));
+  return {};
+}
+
 std::unique_ptr<SequenceState> Model::NewSequence(BlockPool& pool) const {
   return std::make_unique<SequenceState>(config_, numerics_, pool);
 }

@@ -17,6 +17,7 @@
 #include "model/layers.h"
 #include "model/numerics.h"
 #include "model/state.h"
+#include "model/weight_copy.h"
 #include "model/weight_stream.h"
 #include "model/weights.h"
 
@@ -48,13 +49,18 @@ class Model {
                                                Numerics numerics, const Kernels& kernels,
                                                int64_t weights_ram_bytes = 0);
 
+  // Moves the weights from the mapping into memory of their own (weight_copy.h), which `pool`'s
+  // workers use first; the bits stay the same. Before the first Forward(). REQUIRES no stream.
+  // Errors: too little memory, files that cannot be read; then the model must not be used.
+  Status CopyWeights(int64_t available_bytes, ThreadPool& pool, const CopyProgress& progress);
+
   const ModelConfig& config() const { return config_; }
   const ModelWeights& weights() const { return weights_; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
   const Numerics& numerics() const { return numerics_; }
   const ModelTables& tables() const { return tables_; }
   const Kernels& kernels() const { return *kernels_; }
-  // Null where all weights are mapped.
+  // Null where all weights are mapped or copied.
   const WeightStream* stream() const { return stream_.get(); }
 
   // A sequence whose blocks come from the pool, or from memory without a budget. A state outlives
@@ -79,6 +85,7 @@ class Model {
   ModelConfig config_;
   Checkpoint checkpoint_;
   std::unique_ptr<WeightStream> stream_;  // keeps what weights_ point to, where there is one
+  PageMemory copied_;                     // the same for CopyWeights()
   ModelWeights weights_;
   ModelTables tables_;
   Numerics numerics_;

@@ -27,26 +27,6 @@ constexpr double kAheadTrust = 8;
 
 constexpr auto kBlockBytes = static_cast<int64_t>(kPageBytes);
 
-bool IsEngramTable(std::string_view name) {
-  return name.ends_with("engram.embed.weight") || name.ends_with("engram.embed.scale");
-}
-
-// What every token needs, whatever it is.
-bool IsDense(const TensorSpec& spec) {
-  switch (spec.part) {
-    case ModelPart::kEmbedding:
-    case ModelPart::kBackbone:
-      return true;
-    case ModelPart::kEngram:
-      return !IsEngramTable(spec.name);
-    case ModelPart::kRoutedExperts:
-    case ModelPart::kDspark:
-    case ModelPart::kVision:
-      return false;
-  }
-  return false;
-}
-
 const TensorView& TensorNamed(const Checkpoint& checkpoint, const std::string& name) {
   const TensorView* tensor = checkpoint.Find(name);
   CHECK(tensor != nullptr, name);
@@ -113,7 +93,7 @@ Status WeightStream::LoadDense(Checkpoint& checkpoint) {
   std::vector<std::string_view> names;
   std::vector<const TensorView*> tensors;
   for (const TensorSpec& spec : TensorCatalogue(config_)) {
-    if (!IsDense(spec)) continue;
+    if (!IsDenseTensor(spec)) continue;
     tensors.push_back(&TensorNamed(checkpoint, spec.name));
     names.push_back(tensors.back()->name);
   }

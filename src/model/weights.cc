@@ -416,6 +416,22 @@ int64_t TensorBytes(const TensorSpec& spec) {
   return bytes;
 }
 
+bool IsDenseTensor(const TensorSpec& spec) {
+  switch (spec.part) {
+    case ModelPart::kEmbedding:
+    case ModelPart::kBackbone:
+      return true;
+    case ModelPart::kEngram:
+      return !spec.name.ends_with("engram.embed.weight") &&
+             !spec.name.ends_with("engram.embed.scale");
+    case ModelPart::kRoutedExperts:
+    case ModelPart::kDspark:
+    case ModelPart::kVision:
+      return false;
+  }
+  return false;
+}
+
 Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
   const std::vector<TensorSpec> catalogue = TensorCatalogue(config);
   TRY_STATUS(CheckNames(catalogue, checkpoint));

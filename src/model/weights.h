@@ -33,6 +33,8 @@ struct TensorSpec {
 // num_nextn_predict_layers > 0, and vision tensors where vision.num_hidden_layers > 0.
 std::vector<TensorSpec> TensorCatalogue(const ModelConfig& config);
 int64_t TensorBytes(const TensorSpec& spec);
+// Whether every token needs all of it: no expert, no Engram table, nothing but the text backbone.
+bool IsDenseTensor(const TensorSpec& spec);
 
 struct CompressorWeights {
   Weight wkv;                      // BF16 [head_dim, hidden]
