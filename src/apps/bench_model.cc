@@ -17,7 +17,7 @@ namespace {
 
 struct BenchModel {
   LoadedModel loaded;
-  int threads = 1;
+  std::unique_ptr<ThreadPool> pool;
   std::map<std::string, int64_t> layer_kinds;
 };
 
@@ -26,7 +26,9 @@ Result<BenchModel> OpenModel(const ModelFlags& flags) {
   const int threads = TRY(ThreadCount(options));
   LoadedModel loaded = TRY(LoadModel(options));
   auto layer_kinds = TRY(ReadLayerKinds(options.model_dir, loaded.model->config()));
-  return BenchModel{std::move(loaded), threads, std::move(layer_kinds)};
+  auto pool = std::make_unique<ThreadPool>(threads, kShareCostMin, PinningOf(options));
+  TRY_STATUS(PrepareModel(flags, *loaded.model, *pool));
+  return BenchModel{std::move(loaded), std::move(pool), std::move(layer_kinds)};
 }
 
 std::function<void(int64_t, int64_t)> Progress(ProgressBar& bar) {
@@ -36,10 +38,9 @@ std::function<void(int64_t, int64_t)> Progress(ProgressBar& bar) {
 Result<DecodeBenchReport> MeasureContexts(const ModelFlags& flags, DecodeBenchOptions options) {
   BenchModel model = TRY(OpenModel(flags));
   options.layer_kinds = std::move(model.layer_kinds);
-  ThreadPool pool(model.threads);
   ProgressBar bar;
   options.progress = Progress(bar);
-  return MeasureDecode(*model.loaded.model, options, pool);
+  return MeasureDecode(*model.loaded.model, options, *model.pool);
 }
 
 Status BenchDecode(const BenchDecodeFlags& flags) {
@@ -84,12 +85,11 @@ Status BenchPrefill(const BenchPrefillFlags& flags) {
   options.rounds = flags.rounds;
   options.seed = flags.seed;
   options.layer_kinds = std::move(model.layer_kinds);
-  ThreadPool pool(model.threads);
   PrefillBenchReport report;
   {
     ProgressBar bar;
     options.progress = Progress(bar);
-    report = TRY(MeasurePrefill(*model.loaded.model, options, pool));
+    report = TRY(MeasurePrefill(*model.loaded.model, options, *model.pool));
   }
   PrintBenchReport(report.ToJson(), report.ToText(), flags.json, report.foreign_cpu_share);
   return {};

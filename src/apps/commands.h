@@ -35,11 +35,13 @@ inline constexpr int64_t kSimulatedBytesPerToken = 890;
 struct ModelFlags {
   std::string model_dir;  // empty: DefaultModelDir()
   int threads = 0;
+  bool pin = false;
   std::string numerics = "official";
   bool reference_artifacts = false;
   std::string kernels = "default";
   bool prewarm = false;
-  std::string weights_ram;  // a size, checked when the command line is read; empty: all are mapped
+  std::string weights_ram;  // a size, checked when the command line is read; empty: no bound
+  std::string weights_memory = "mapped";
   int64_t context = 0;
   int64_t prefill_chunk = kPrefillChunkTokensDefault;
 };
@@ -147,6 +149,10 @@ int RunInspect(const InspectFlags& flags);
 int RunLogits(const LogitsFlags& flags);
 int RunSimulate(const SimulateFlags& flags);
 
+// Adds the flag that names the model.
+void AddModelDir(CLI::App& command, std::string* model_dir);
+// Adds the flags about prompts and the start, after those of AddModelFlags().
+void AddContextFlags(CLI::App& command, ModelFlags* flags);
 // Adds the flags of a command that runs the model.
 void AddModelFlags(CLI::App& command, ModelFlags* flags);
 // Adds the flags that say which cache is meant, or those and the budgets. `flags` outlives the app.

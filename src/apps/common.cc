@@ -14,7 +14,9 @@
 #include "apps/cache_report.h"
 #include "apps/progress_bar.h"
 #include "apps/terminal.h"
+#include "core/available_memory.h"
 #include "core/file.h"
+#include "engine/model_loader.h"
 
 namespace minke {
 namespace {
@@ -91,6 +93,12 @@ Result<int64_t> ParseInteger(std::string_view word, size_t index, std::string_vi
                           word.substr(0, 20)));
 }
 
+CopyProgress ShowCopying(ProgressBar& bar) {
+  return [&bar](uint64_t done, uint64_t total) {
+    bar.Show("Copying the weights", static_cast<int64_t>(done), static_cast<int64_t>(total));
+  };
+}
+
 }  // namespace
 
 int PrintError(const Error& error) {
@@ -123,6 +131,7 @@ Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags, const CacheFlag
   EngineOptions options;
   options.model_dir = TRY(FindModelDir(flags.model_dir));
   options.threads = flags.threads;
+  options.pin_threads = flags.pin;
   options.numerics = TRY(ParseNumericMode(flags.numerics));
   options.reference_artifacts = flags.reference_artifacts;
   if (flags.kernels == "reference") options.kernels = KernelChoice::kReference;
@@ -158,6 +167,10 @@ Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags, const CacheF
     status.Show("Loading the model ...");
     engine = TRY(Engine::Open(options));
   }
+  if (flags.weights_memory == "copied") {
+    ProgressBar bar;
+    TRY_STATUS(engine->CopyWeights(ShowCopying(bar)));
+  }
   if (flags.prewarm) {
     ProgressBar bar;
     engine->Prewarm([&](uint64_t done, uint64_t total) {
@@ -168,6 +181,14 @@ Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags, const CacheF
   for (const std::string& warning : engine->info().warnings) PrintNote(warning);
   if (engine->info().random_weights) NoteRandomWeights();
   return engine;
+}
+
+Status PrepareModel(const ModelFlags& flags, Model& model, ThreadPool& pool) {
+  const std::string warning = PinningWarning(pool);
+  if (!warning.empty()) PrintNote(warning);
+  if (flags.weights_memory != "copied") return {};
+  ProgressBar bar;
+  return model.CopyWeights(AvailableMemoryBytes(), pool, ShowCopying(bar));
 }
 
 Result<std::string> ReadInput(const std::string& path, uint64_t limit_bytes) {

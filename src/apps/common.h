@@ -14,6 +14,9 @@
 
 namespace minke {
 
+class Model;
+class ThreadPool;
+
 // "minke: error: ..." in one line on stderr. Returns kExitFailure.
 int PrintError(const Error& error);
 // "minke: note: ..." in one line on stderr.
@@ -28,6 +31,10 @@ Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags, const CacheFlag
 void NoteRandomWeights();
 // Opens the engine and says on stderr what an engine warns of, and that weights are random.
 Result<std::unique_ptr<Engine>> OpenEngine(const ModelFlags& flags, const CacheFlags& cache);
+
+// What --pin and --weights-memory ask for, for a model without an engine: says that threads are not
+// bound where they are not, and copies the weights, with a progress bar.
+Status PrepareModel(const ModelFlags& flags, Model& model, ThreadPool& pool);
 
 // Whole file, or standard input for "-"; more than limit_bytes is an error.
 Result<std::string> ReadInput(const std::string& path, uint64_t limit_bytes);

@@ -164,7 +164,8 @@ Status EvalPerplexity(const EvalPerplexityFlags& flags) {
   const int threads = TRY(ThreadCount(options));
   const LoadedModel loaded = TRY(LoadModel(options));
   if (loaded.random_weights) NoteRandomWeights();
-  ThreadPool pool(threads);
+  ThreadPool pool(threads, kShareCostMin, PinningOf(options));
+  TRY_STATUS(PrepareModel(flags.model, *loaded.model, pool));
   PrintScore(flags, loaded, TRY(ScoreText(flags, loaded, pool, text)));
   return {};
 }

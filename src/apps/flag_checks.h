@@ -1,10 +1,13 @@
 // Checks of flag values that CLI11 has no right ones for. Each returns what is wrong, or nothing.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
 namespace minke {
+
+inline constexpr int64_t kTokensMax = int64_t{1} << 40;  // far above any context, against typos
 
 // A number between low and high; not one of the values that are none, which CLI::Range lets by.
 std::function<std::string(const std::string&)> NumberIn(double low, double high);

@@ -22,7 +22,6 @@ namespace {
 
 constexpr size_t kHelpColumnWidth = 30;  // columns before the descriptions
 constexpr size_t kHelpTextWidth = 66;    // columns of the descriptions, after which they wrap
-constexpr int64_t kTokensMax = int64_t{1} << 40;  // far above any context: catches typing errors
 
 // Help for reading: descriptions wrapped, and of the checks only what a person has to type.
 class HelpFormatter : public CLI::Formatter {
@@ -51,33 +50,6 @@ class HelpFormatter : public CLI::Formatter {
     return text;
   }
 };
-
-void AddModelDir(CLI::App& command, std::string* model_dir) {
-  command
-      .add_option("-m,--model", *model_dir,
-                  "Directory with config.json, tokenizer.json and the safetensors files "
-                  "(default: $MINKE_MODEL, else the nano model that comes with minke)")
-      ->type_name("DIR");
-}
-
-void AddContextFlags(CLI::App& command, ModelFlags* flags) {
-  command
-      .add_option("--context", flags->context,
-                  "Most tokens of prompt and answer together (default: what the model was made "
-                  "for)")
-      ->check(CLI::Range(int64_t{1}, kTokensMax))
-      ->type_name("N");
-  command
-      .add_option("--prefill-chunk", flags->prefill_chunk,
-                  "Tokens of the prompt per step; the results do not depend on it")
-      ->check(CLI::Range(int64_t{1}, kPrefillChunkTokensMax))
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      .add_flag("--prewarm", flags->prewarm,
-                "Read the whole checkpoint into memory first, with a progress bar")
-      ->excludes("--weights-ram");
-}
 
 void AddMaxTokens(CLI::App& command, int64_t* max_tokens, const char* help) {
   command.add_option("-n,--max-tokens", *max_tokens, help)
@@ -421,38 +393,6 @@ int Dispatch(const CLI::App& app, const AllFlags& flags) {
 }
 
 }  // namespace
-
-void AddModelFlags(CLI::App& command, ModelFlags* flags) {
-  AddModelDir(command, &flags->model_dir);
-  command
-      .add_option("--threads", flags->threads,
-                  "Threads; the results do not depend on it (default: one per processor)")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
-  command
-      .add_option("--weights-ram", flags->weights_ram,
-                  "For models larger than memory: the most that weights may take of it, such as "
-                  "16GiB. Experts beyond it are read from the disk as they are needed; answers "
-                  "stay the same. An error names the least that works (default: the system "
-                  "decides)")
-      ->check(CheckByteSize)
-      ->type_name("SIZE");
-  command
-      .add_option("--numerics", flags->numerics,
-                  "official: every rounding point of the model; f32 and f32-cachequant: for "
-                  "comparison with other implementations")
-      ->check(CLI::IsMember({"official", "f32", "f32-cachequant"}))
-      ->type_name("MODE")
-      ->capture_default_str();
-  command.add_flag("--reference-artifacts", flags->reference_artifacts,
-                   "For diagnosis: reproduce the official reference's stale index keys");
-  command
-      .add_option("--kernels", flags->kernels,
-                  "For diagnosis: reference (plain loops) or fast (SIMD) arithmetic")
-      ->check(CLI::IsMember({"default", "reference", "fast"}))
-      ->type_name("KIND")
-      ->capture_default_str();
-}
 
 int RunCommandLine(int argc, const char* const* argv) {
   CLI::App app("Minke runs DeepSeek-V4.1-Flash checkpoints, with the numbers of the reference.",

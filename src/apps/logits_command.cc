@@ -171,7 +171,8 @@ Status Logits(const LogitsFlags& flags) {
     return Fail(fmt::format("--decode-from is {}, but {} has only {} tokens.", flags.decode_from,
                             flags.tokens, count));
   }
-  ThreadPool pool(threads);
+  ThreadPool pool(threads, kShareCostMin, PinningOf(options));
+  TRY_STATUS(PrepareModel(flags.model, *loaded.model, pool));
   if (flags.dump.empty()) {
     TRY_STATUS(RunForward(flags, *loaded.model, pool, ids, nullptr));
   } else {

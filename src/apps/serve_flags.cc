@@ -59,7 +59,8 @@ void AddBehaviourFlags(CLI::App& command, ServeFlags* flags) {
   command
       .add_flag("--prewarm", flags->model.prewarm,
                 "Read the whole checkpoint into memory first, with a progress bar")
-      ->excludes("--weights-ram");
+      ->excludes("--weights-ram")
+      ->excludes("--weights-memory");
   command.add_option("--running", flags->running, "Requests that are read or written side by side")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, kRunningMax))

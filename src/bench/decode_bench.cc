@@ -62,6 +62,7 @@ class DecodeRun {
     for (int64_t token = 0; token < options_.tokens; ++token) {
       ceilings.Measure();
       if (options_.disk != nullptr) {
+        pool_.ReleaseCaller();  // the readers are not to share its processor
         stream.disk_rates.Add(TRY(options_.disk->MeasureReadRate(kWeightReaders)));
       }
       for (RunningDecode& running : running_) {

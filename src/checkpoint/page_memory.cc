@@ -11,8 +11,7 @@
 
 namespace minke {
 
-Result<PageMemory> PageMemory::Map(size_t bytes, std::string_view what,
-                                   std::string_view way_out) {
+Result<PageMemory> PageMemory::Map(size_t bytes, std::string_view what, std::string_view way_out) {
   PageMemory memory;
   if (bytes == 0) return memory;
   // Without a reserve: what is promised is more than what is used where a budget is generous.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "core/available_memory.h"
 #include "engine/chat_prompt.h"
 #include "engine/engine_impl.h"
 #include "kernels/kernels.h"
@@ -74,6 +75,13 @@ void Engine::Prewarm(const std::function<bool(uint64_t done, uint64_t total)>& p
   impl_->loaded.model->checkpoint().Prewarm(progress);
 }
 
+Status Engine::CopyWeights(const std::function<void(uint64_t done, uint64_t total)>& progress) {
+  if (impl_->options.weights_ram_bytes > 0) {
+    return Fail("Weights that are read as they are needed (--weights-ram) cannot be copied.");
+  }
+  return impl_->loaded.model->CopyWeights(AvailableMemoryBytes(), impl_->pool, progress);
+}
+
 const char* NumericModeName(NumericMode mode) {
   switch (mode) {
     case NumericMode::kOfficial:
@@ -127,6 +135,8 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options) {
   }
   auto impl = std::make_unique<Impl>(std::move(loaded), options, threads);
   impl->info = MakeInfo(impl->loaded, options, threads);
+  const std::string pinning = PinningWarning(impl->pool);
+  if (!pinning.empty()) impl->info.warnings.push_back(pinning);
   TRY_STATUS(impl->OpenCache());
   impl->think_start = impl->loaded.tokenizer.ControlToken(kThinkStartToken);
   for (const std::string_view name :

@@ -93,6 +93,9 @@ using ForwardFunction = std::function<Status(std::span<const ForwardSequence>)>;
 struct EngineOptions {
   std::string model_dir;  // config.json, tokenizer.json, *.safetensors
   int threads = 0;        // 0: one per processor this process may use
+  // Each thread stays on a processor of its own, and so does whoever calls the engine. With more
+  // threads than processors nobody does, and EngineInfo has a warning.
+  bool pin_threads = false;
   NumericMode numerics = NumericMode::kOfficial;
   // Reproduce the official reference's stale index keys on open groups (architecture.md 4.9).
   bool reference_artifacts = false;
@@ -354,6 +357,11 @@ class Engine {
   // Reads the whole checkpoint into memory, so that the first tokens do not wait for the disk.
   // progress(done, total), in bytes, ends it by returning false. May take minutes.
   void Prewarm(const std::function<bool(uint64_t done, uint64_t total)>& progress) const;
+  // Copies the weights into memory of huge pages, each page near the processor of the thread that
+  // reads it. Before the first Generate(); the answers stay the same. progress(done, total), in
+  // bytes. May take minutes. Errors: too little memory, weights_ram_bytes, files that cannot be
+  // read; then the engine must not be used.
+  Status CopyWeights(const std::function<void(uint64_t done, uint64_t total)>& progress);
   // Forgets what is cached in memory, but for running work; for tests and measurements.
   void DropCacheMemory() const;
 

@@ -34,7 +34,9 @@ struct StepRows {
 
 struct Engine::Impl {
   Impl(LoadedModel loaded_in, const EngineOptions& options_in, int threads)
-      : options(options_in), loaded(std::move(loaded_in)), pool(threads) {}
+      : options(options_in),
+        loaded(std::move(loaded_in)),
+        pool(threads, kShareCostMin, PinningOf(options_in)) {}
 
   // Opens the tiers as options.cache says; fills the budgets of info.
   Status OpenCache();

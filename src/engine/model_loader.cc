@@ -11,7 +11,6 @@
 #include "checkpoint/safetensors.h"
 #include "core/file.h"
 #include "core/json.h"
-#include "core/thread_pool.h"
 #include "kernels/kernels.h"
 #include "model/config.h"
 #include "text/compressed_vocabulary.h"
@@ -93,6 +92,15 @@ Result<int> ThreadCount(const EngineOptions& options) {
   if (options.threads > 0) return options.threads;
   const unsigned processors = std::thread::hardware_concurrency();
   return processors == 0 ? 1 : std::min(static_cast<int>(processors), kMaxThreads);
+}
+
+Pinning PinningOf(const EngineOptions& options) {
+  return options.pin_threads ? Pinning::kProcessorEach : Pinning::kNone;
+}
+
+std::string PinningWarning(const ThreadPool& pool) {
+  if (pool.pinning_problem().empty()) return {};
+  return fmt::format("--pin binds no thread to a processor: {}.", pool.pinning_problem());
 }
 
 WeightsUse WeightsUseOf(const Model& model) {

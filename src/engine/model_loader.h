@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/result.h"
+#include "core/thread_pool.h"
 #include "engine/engine.h"
 #include "model/forward.h"
 #include "text/tokenizer.h"
@@ -24,6 +25,10 @@ Result<LoadedModel> LoadModel(const EngineOptions& options);
 
 // options.threads, or one per processor that this process may use. An error if out of range.
 Result<int> ThreadCount(const EngineOptions& options);
+
+Pinning PinningOf(const EngineOptions& options);
+// A sentence if threads were to be bound to processors and are not, otherwise nothing.
+std::string PinningWarning(const ThreadPool& pool);
 
 // What the model computes with: "reference", or the SIMD target, such as "AVX2".
 const char* KernelsName(const Model& model);

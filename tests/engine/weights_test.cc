@@ -1,4 +1,4 @@
-// Weights that are read as they are needed, as an engine's user meets them.
+// Weights that are read as they are needed, or copied at the start, as an engine's user meets them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -105,6 +105,28 @@ TEST(StreamedWeights, ADamagedDiskEndsTheAnswerAlone) {
     EXPECT_NE(result.error().message.find("model.safetensors"), std::string::npos)
         << result.error().message;
   }
+}
+
+TEST(CopiedWeights, TheShippedModelAnswersTheSame) {
+  const DrawnAnswer resident = DrawAnswer(Options(kNano));
+  EngineOptions options = Options(kNano);
+  options.threads = 2;
+  options.pin_threads = true;
+  const auto engine = Open(options);
+  ASSERT_NE(engine, nullptr);
+  uint64_t copied = 0;
+  ASSERT_TRUE(engine->CopyWeights([&](uint64_t done, uint64_t) { copied = done; }));
+  EXPECT_GT(copied, 0u);
+  const auto session = engine->NewSession();
+  EXPECT_EQ(Generate(*engine, *session, Prompt(150), Greedy(24)).ids, resident.ids);
+}
+
+TEST(CopiedWeights, AreNotForWeightsThatAreReadAsTheyAreNeeded) {
+  const auto engine = Open(StreamedOptions(kWholeModel));
+  ASSERT_NE(engine, nullptr);
+  const Status copied = engine->CopyWeights({});
+  ASSERT_FALSE(copied);
+  EXPECT_NE(copied.error().message.find("--weights-ram"), std::string::npos);
 }
 
 }  // namespace
