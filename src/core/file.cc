@@ -111,6 +111,13 @@ void MappedFile::ReadAhead(size_t begin, size_t count) const {
   }
 }
 
+void StartReadingPage(const void* address) {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t offset = reinterpret_cast<uintptr_t>(address) % page;
+  auto* begin = static_cast<std::byte*>(const_cast<void*>(address)) - offset;
+  ::madvise(begin, page, MADV_WILLNEED);
+}
+
 Result<std::string> ReadFile(const std::string& path, uint64_t limit_bytes) {
   const Descriptor fd(OpenForReading(path));
   if (fd.get() < 0) return IoFailure("open", path, errno);

@@ -35,6 +35,10 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Begins to read the page of a mapped file that holds this address, and does not wait for the disk.
+// Only speed depends on it.
+void StartReadingPage(const void* address);
+
 // The error of a failed system call: "cannot open FILE: No such file or directory". `error` is
 // errno; ENOENT and ENOTDIR make it kNotFound, all else kIo.
 tl::unexpected<Error> IoFailure(std::string_view action, const std::string& path, int error);

@@ -1,6 +1,8 @@
 // Engram n-gram memory (architecture.md 8.3, 8.4): row ids from the last compressed token ids,
 // lookup, projection, gated write into the residual streams. The hash constants are in
 // engram_hash.cc.
+#include "checkpoint/page_memory.h"
+#include "core/file.h"
 #include "model/layers.h"
 #include "model/weight_stream.h"
 
@@ -9,6 +11,8 @@ namespace minke {
 namespace {
 
 constexpr int64_t kColumnsPerScale = 32;
+// What asking for the pages of a row costs, in values that are computed: about a microsecond.
+constexpr int64_t kAskingCost = 2048;
 
 // One table row, exact in bf16: E4M3 times a power of two. Offsets are 64-bit: a released table
 // has 98 GB.
@@ -47,17 +51,48 @@ Result<EngramTable> GatherTable(StepContext& step, int64_t engram_index, const E
   return EngramTable{codes.data, scales.data, count, table.cols};
 }
 
+// A row lies in a page or two of its own, its scales in another.
+void StartReadingRow(const EngramTable& table, int64_t row) {
+  const uint8_t* codes = table.codes + row * table.cols;
+  const uint8_t* last = codes + table.cols - 1;
+  StartReadingPage(codes);
+  const bool one_page = reinterpret_cast<uintptr_t>(codes) / kPageBytes ==
+                        reinterpret_cast<uintptr_t>(last) / kPageBytes;
+  if (!one_page) StartReadingPage(last);
+  StartReadingPage(table.scales + row * (table.cols / kColumnsPerScale));
+}
+
+// Without this each page of a mapped table would be a read of the disk that somebody waits for, one
+// after the other.
+void StartReadingRows(StepContext& step, const EngramTable& table, View<const int64_t> rows) {
+  step.pool.ParallelFor(rows.rows, step.RowGrain(rows.cols * kAskingCost),
+                        [&](int64_t begin, int64_t end, int /*worker*/) {
+                          for (int64_t row = begin; row < end; ++row) {
+                            for (int64_t column = 0; column < rows.cols; ++column) {
+                              StartReadingRow(table, rows.Row(row)[column]);
+                            }
+                          }
+                        });
+}
+
 }  // namespace
 
-void PrefetchEngram(StepContext& step) {
-  if (step.stream == nullptr || step.tables.engram.empty()) return;
+void PrefetchEngram(StepContext& step, const ModelWeights& weights) {
+  if (step.tables.engram.empty()) return;
   ArenaScope scope(step.arena);
   std::vector<WeightStream::EngramRowList> lists;
   for (size_t index = 0; index < step.tables.engram.size(); ++index) {
     const auto engram_index = static_cast<int64_t>(index);
     lists.push_back({engram_index, RowIds(step, engram_index)});
   }
-  step.stream->PrefetchEngramRows(lists);
+  if (step.stream != nullptr) {
+    step.stream->PrefetchEngramRows(lists);
+    return;
+  }
+  for (size_t index = 0; index < lists.size(); ++index) {
+    const auto layer = static_cast<size_t>(step.config.engram_layer_ids[index]);
+    StartReadingRows(step, weights.layers[layer].engram.embed, lists[index].rows);
+  }
 }
 
 Status Engram(StepContext& step, int64_t layer, const EngramWeights& weights, View<float> streams) {

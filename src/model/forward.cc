@@ -329,7 +329,7 @@ Status Model::Forward(std::span<const ForwardRows> rows, View<float> logits, Thr
                    .selected = {},
                    .candidates = {},
                    .stream = stream_.get()};
-  PrefetchEngram(step);
+  PrefetchEngram(step, weights_);
   AllocateShared(step);
 
   const int64_t hc_mult = config_.hc_mult;

@@ -174,8 +174,8 @@ Result<ModelTables::EngramHash> MakeEngramHash(const ModelConfig& config, int64_
 void EngramRows(const ModelTables& tables, const ModelTables::EngramHash& hash,
                 std::span<const int32_t> history_and_tokens, int64_t history_length,
                 int64_t head_count, View<int64_t> rows);
-// With a stream: begins to read the rows of all Engram layers, which depend on token ids alone.
-void PrefetchEngram(StepContext& step);
+// Begins to read the rows of all Engram layers, which depend on token ids alone.
+void PrefetchEngram(StepContext& step, const ModelWeights& weights);
 // Errors: with a stream, the disk's.
 Status Engram(StepContext& step, int64_t layer, const EngramWeights& weights, View<float> streams);
 

@@ -1,7 +1,16 @@
-// Engram row ids against the official hash (tests/golden/engram_hash).
+// Engram row ids against the official hash (tests/golden/engram_hash), and their pages in memory.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "checkpoint/page_memory.h"
+#include "core/file.h"
 #include "tests/model/golden_model.h"
+#include "tests/support/temp_directory.h"
 
 namespace minke::testing {
 namespace {
@@ -128,6 +137,78 @@ TEST(EngramRows, MiniModelsRowIds) {
     };
     RunTokens(*model, GoldenPrompt(set), {}, &diagnostics);
     EXPECT_EQ(compared, static_cast<int64_t>(golden.size()));
+  }
+}
+
+// A file of empty pages that nobody has read yet.
+class ColdFile {
+ public:
+  explicit ColdFile(size_t pages) {
+    directory_.Write("table", "");
+    std::filesystem::resize_file(directory_.Path("table"), pages * kPageBytes);
+    file_ = std::move(*MappedFile::Open(directory_.Path("table")));
+  }
+  const uint8_t* data() const { return reinterpret_cast<const uint8_t*>(file_.bytes().data()); }
+
+  std::set<size_t> Resident() const {
+    std::vector<unsigned char> pages(file_.bytes().size() / kPageBytes);
+    EXPECT_EQ(
+        ::mincore(const_cast<std::byte*>(file_.bytes().data()), file_.bytes().size(), pages.data()),
+        0);
+    std::set<size_t> resident;
+    for (size_t page = 0; page < pages.size(); ++page) {
+      if ((pages[page] & 1) != 0) resident.insert(page);
+    }
+    return resident;
+  }
+  // The same once there are as many as that, or seconds later.
+  std::set<size_t> ResidentOnce(size_t count) const {
+    std::set<size_t> resident = Resident();
+    for (int i = 0; i < 500 && resident.size() < count; ++i, resident = Resident()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return resident;
+  }
+
+ private:
+  TempDirectory directory_;
+  MappedFile file_;
+};
+
+// Each row of these tables has a page of its own, which shows that it was asked for; behind the
+// rows lie the scales, a byte for 32 of theirs.
+TEST(EngramRows, MappedPagesAreAskedForBeforeAnyLayer) {
+  const ColdFile probe(2);
+  StartReadingPage(probe.data() + kPageBytes + 1);
+  if (probe.ResidentOnce(1) != std::set<size_t>{1}) {
+    GTEST_SKIP() << "the temporary folder is on a file system without pages to be read";
+  }
+  const auto model = LoadGoldenModel("full_mini", Numerics::Official(), FastKernels());
+  const ModelConfig& config = model->config();
+  LayerBench bench(*model, {0, 1, 2, 3, 4, 5}, nullptr);
+  ModelWeights weights;
+  weights.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  std::vector<std::unique_ptr<ColdFile>> tables;
+  for (size_t index = 0; index < config.engram_layer_ids.size(); ++index) {
+    const int64_t rows = config.engram_num_embeddings[index];
+    tables.push_back(std::make_unique<ColdFile>(static_cast<size_t>(rows + rows / 32 + 1)));
+    const uint8_t* data = tables.back()->data();
+    weights.layers[static_cast<size_t>(config.engram_layer_ids[index])].engram.embed = {
+        data, data + rows * static_cast<int64_t>(kPageBytes), rows, int64_t{kPageBytes}};
+  }
+  PrefetchEngram(bench.step(), weights);
+  for (size_t index = 0; index < tables.size(); ++index) {
+    Matrix<int64_t> ids(6, config.engram_columns());
+    EngramRows(model->tables(), model->tables().engram[index], bench.state().PendingHistory(),
+               bench.state().layout().history_length, config.engram_n_heads, ids.view());
+    std::set<size_t> wanted;
+    for (int64_t i = 0; i < ids.rows() * ids.cols(); ++i) {
+      const int64_t id = ids.data()[i];
+      wanted.insert(static_cast<size_t>(id));
+      wanted.insert(static_cast<size_t>(config.engram_num_embeddings[index] + id / 32));
+    }
+    EXPECT_GT(wanted.size(), 10u);
+    EXPECT_EQ(tables[index]->ResidentOnce(wanted.size()), wanted) << "and no other page";
   }
 }
 
