@@ -5,8 +5,8 @@ minke_library(core
   DEPS Threads::Threads PkgConfig::FMT)
 minke_library(kernels
   SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc few_rows.cc
-    weight_decoding.cc fp4_products.cc fp4_blocks.cc index_scores.cc sparse_attention.cc elementwise.cc quantize.cc
-    selection.cc self_check.cc
+    weight_decoding.cc fp4_products.cc fp4_blocks.cc index_scores.cc sparse_attention.cc
+    elementwise.cc quantize.cc selection.cc self_check.cc
   DEPS minke_core PkgConfig::HWY)
 # Highway leaves out the target with the multiply-adds of bytes (AVX3_DL) unless it is asked for.
 target_compile_definitions(minke_kernels PRIVATE HWY_WANT_AVX3_DL)
