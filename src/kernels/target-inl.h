@@ -11,8 +11,8 @@
 
 #if HWY_TARGET == HWY_AVX3_DL
 // This release of Highway asks the processor for the multiply-adds of bytes (VNNI), but does not
-// let the compiler use them; dispatch.cc asks for the matrix products of bits (GFNI). The rest is what
-// Highway's own functions have, or they could not be inlined.
+// let the compiler use them; dispatch.cc asks for the matrix products of bits (GFNI). The rest is
+// what Highway's own functions have, or they could not be inlined.
 #undef HWY_TARGET_STR
 #define HWY_TARGET_STR                                                                 \
   HWY_TARGET_STR_AVX3                                                                  \
