@@ -152,12 +152,11 @@ HWY_INLINE void AddBlock(const float* x, int64_t x_stride, __m512i words, const 
   AddChunk(x + c * reference::kLanes, x_stride, ChunkOfWords(words), sums);
 }
 
-// Eight outputs of kRows rows of ordered inputs: FP8 codes or BF16 words. False if a code is
+// 4 * kFours outputs of kRows rows of ordered inputs: FP8 codes or BF16 words. False if a code is
 // NaN, and y is not written then.
-template <int kRows, typename T>
+template <int kRows, int kFours = kOutputBlock / 4, typename T>
 bool WideOutputs(const float* x, int64_t cols, const T* weights, float* y, int64_t y_stride) {
   constexpr bool kIsFp8 = sizeof(T) == 1;
-  constexpr int kFours = kOutputBlock / 4;
   constexpr auto kStep = static_cast<int64_t>(kLine / sizeof(T));
   const WideD d;
   const __m512i nan = _mm512_set1_epi8(0x7F);

@@ -264,7 +264,12 @@ bool WideFewRows(View<const float> x, const Weight& w, View<float> y, int scale_
           }
           const auto* words = reinterpret_cast<const uint16_t*>(w.data) + n * w.cols;
           ForRows(x.rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-            WideOutputs<kRows>(ordered.data() + r * w.cols, w.cols, words, y.Row(r) + n, y.stride);
+            // Of one row the memory is all that counts, and it likes fewer streams.
+            constexpr int kFours = kRows == 1 ? 1 : 2;
+            for (int64_t m = n; m < n + block; m += 4 * kFours) {
+              WideOutputs<kRows, kFours>(ordered.data() + r * w.cols, w.cols,
+                                         words + (m - n) * w.cols, y.Row(r) + m, y.stride);
+            }
           });
         }
       });

@@ -23,7 +23,7 @@ Finished Write(std::vector<std::string> more) {
 }
 
 // Of the answer, without the timings.
-std::string Answer(const Finished& run) {
+std::string GeneratedText(const Finished& run) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const size_t begin = run.out.find("\"logprobs\"");
   const size_t ids = run.out.find("\"ids\"");
@@ -33,13 +33,13 @@ std::string Answer(const Finished& run) {
 }
 
 TEST(MachineFlags, ChangeNoAnswer) {
-  const std::string expected = Answer(Write({"--threads", "1"}));
+  const std::string expected = GeneratedText(Write({"--threads", "1"}));
   for (const char* threads : {"1", "2", "5"}) {
-    EXPECT_EQ(Answer(Write({"--threads", threads, "--pin"})), expected);
-    EXPECT_EQ(Answer(Write({"--threads", threads, "--weights-memory", "copied", "--pin"})),
+    EXPECT_EQ(GeneratedText(Write({"--threads", threads, "--pin"})), expected);
+    EXPECT_EQ(GeneratedText(Write({"--threads", threads, "--weights-memory", "copied", "--pin"})),
               expected);
   }
-  EXPECT_EQ(Answer(Write({"--weights-memory", "copied"})), expected);
+  EXPECT_EQ(GeneratedText(Write({"--weights-memory", "copied"})), expected);
 }
 
 TEST(MachineFlags, AreThereForCommandsWithoutAnEngine) {
