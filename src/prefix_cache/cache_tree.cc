@@ -23,12 +23,17 @@ EntryId Store(std::unique_ptr<T> entry, std::vector<std::unique_ptr<T>>& entries
 }  // namespace
 
 void EvictedKeys::Add(const CacheKey& key) {
-  order_.emplace_back(key, ++last_stamp_);
-  stamps_[key] = last_stamp_;
-  if (order_.size() <= kEvictedKeysMax) return;
-  const auto oldest = stamps_.find(order_.front().first);
-  if (oldest != stamps_.end() && oldest->second == order_.front().second) stamps_.erase(oldest);
-  order_.pop_front();
+  const uint64_t stamp = ++last_stamp_;
+  stamps_[key] = stamp;
+  if (order_.size() < kEvictedKeysMax) {
+    if (order_.empty()) order_.reserve(kEvictedKeysMax);
+    order_.push_back({key, stamp});
+    return;
+  }
+  Entry& oldest = order_[(stamp - 1) % kEvictedKeysMax];
+  const auto found = stamps_.find(oldest.key);
+  if (found != stamps_.end() && found->second == oldest.stamp) stamps_.erase(found);
+  oldest = {key, stamp};
 }
 
 void EvictedKeys::Remove(const CacheKey& key) {

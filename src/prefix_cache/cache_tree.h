@@ -10,8 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -26,7 +26,8 @@
 
 namespace minke {
 
-// The newest kEvictedKeysMax keys that were evicted and have not come back.
+// The newest kEvictedKeysMax keys that were evicted and have not come back. They live much longer
+// than what requests allocate, so they lie together: strewn among it they would keep its pages.
 class EvictedKeys {
  public:
   void Add(const CacheKey& key);
@@ -36,8 +37,13 @@ class EvictedKeys {
 
  private:
   // A key that came back and went again stands in order_ twice; its last stamp is the valid one.
-  std::deque<std::pair<CacheKey, uint64_t>> order_;
-  std::unordered_map<CacheKey, uint64_t, CacheKeyHash> stamps_;
+  struct Entry {
+    CacheKey key;
+    uint64_t stamp = 0;
+  };
+  std::vector<Entry> order_;  // a ring, once it is full
+  std::pmr::unsynchronized_pool_resource nodes_;
+  std::pmr::unordered_map<CacheKey, uint64_t, CacheKeyHash> stamps_{&nodes_};
   uint64_t last_stamp_ = 0;
 };
 
