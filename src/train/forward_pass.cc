@@ -140,8 +140,10 @@ void ForwardPass::OpenIndexGroup(int64_t layer, const Tensor& u, const Tensor& q
     group.selected = SelectRows(group.vectors, group.selection, pool_);
   }
   if (options_.distill) {
-    group.mass.rows =
-        torch::zeros({batch_, tokens_, options_.sparse ? config_.index_topk : row_count});
+    if (!options_.indexers_only) {
+      group.mass.rows =
+          torch::zeros({batch_, tokens_, options_.sparse ? config_.index_topk : row_count});
+    }
     group.mass.measured = measured_;
     group.mass.measured_rows = torch::zeros({static_cast<int64_t>(measured_.size()), row_count});
   }
@@ -202,8 +204,13 @@ Tensor ForwardPass::FeedForward(int64_t layer, const Tensor& u, ForwardResult& r
 }
 
 Tensor ForwardPass::MeasuredTarget(const IndexGroup& group) const {
-  const auto share = [](const Tensor& rows) {
-    return rows / rows.sum(1, true).clamp_min(kSmallestMeasuredMass);
+  const bool sharpens = options_.indexers_only;
+  const auto share = [&](const Tensor& rows) {
+    if (!sharpens) return rows / rows.sum(1, true).clamp_min(kSmallestMeasuredMass);
+    // Relative to the largest, because powers of small shares vanish.
+    const Tensor powers =
+        (rows / rows.amax(1, true).clamp_min(kSmallestMeasuredMass)).pow(options_.index_sharpness);
+    return powers / powers.sum(1, true).clamp_min(kSmallestMeasuredMass);
   };
   Tensor target = share(group.mass.measured_rows);
   if (!group.selection.publishes) return target;
@@ -224,9 +231,12 @@ void ForwardPass::FinishIndex(ForwardResult& result) {
   std::vector<std::vector<uint8_t>> no_pool;
   for (const IndexGroup& group : groups_) {
     const Tensor loss =
-        IndexLoss(group.vectors, group.mass.rows, group.selected, 2 * config_.sliding_window);
+        options_.indexers_only
+            ? ListLoss(group.vectors, group.mass.measured, MeasuredTarget(group),
+                       config_.index_topk)
+            : IndexLoss(group.vectors, group.mass.rows, group.selected, 2 * config_.sliding_window);
     result.index_loss = result.index_loss.defined() ? result.index_loss + loss : loss;
-    if (options_.sparse && !group.mass.measured.empty()) {
+    if (options_.sparse && !options_.indexers_only && !group.mass.measured.empty()) {
       result.index_loss = result.index_loss + MeasuredIndexLoss(group.vectors, group.mass.measured,
                                                                 MeasuredTarget(group));
     }

@@ -37,6 +37,10 @@ Result<ModelTables> MakeModelTables(const ModelConfig& config,
   return tables;
 }
 
+bool IsIndexer(const std::string& name) {
+  return name.find(".attn.indexer.") != std::string::npos;
+}
+
 }  // namespace
 
 struct Model::Impl {
@@ -47,13 +51,15 @@ struct Model::Impl {
 
   // The tensors that a pass computes with: the parameters, or what storing makes of them. An
   // Engram table is rounded row by row where it is looked up.
-  ModelTensors Tensors(bool quantize) const {
+  ModelTensors Tensors(const ForwardOptions& options) const {
     std::vector<torch::Tensor> values;
     values.reserve(parameters.size());
     for (size_t i = 0; i < parameters.size(); ++i) {
-      const bool rounds = quantize && grids[i] != WeightGrid::kFp8Rows;
-      values.push_back(rounds ? FakeQuantizeWeight(parameters[i].value, grids[i])
-                              : parameters[i].value);
+      const bool learns = !options.indexers_only || IsIndexer(parameters[i].name);
+      const torch::Tensor& own = parameters[i].value;
+      const torch::Tensor value = learns ? own : own.detach();
+      const bool rounds = options.quantization.weights && grids[i] != WeightGrid::kFp8Rows;
+      values.push_back(rounds ? FakeQuantizeWeight(value, grids[i]) : value);
     }
     return BindTensors(config, parameters, values);
   }
@@ -111,7 +117,7 @@ ForwardResult Model::Forward(const torch::Tensor& ids, const ForwardOptions& opt
          !config.kv_source_layer_ids.empty()));
   CHECK(options.decoder_from.empty() || !config.has_engram() ||
         config.engram_layer_ids.back() <= config.kv_source_layer_ids.back());
-  const ModelTensors tensors = impl_->Tensors(options.quantization.weights);
+  const ModelTensors tensors = impl_->Tensors(options);
   return ForwardPass(config, impl_->tables, tensors, options).Run(ids);
 }
 

@@ -52,7 +52,10 @@ struct ForwardOptions {
   bool sparse = false;  // the index_topk best rows; else every visible row
   bool pool = false;    // Reindex layers inside the candidate pool
   Quantization quantization;
-  bool distill = false;          // compute the indexers' KL loss
+  bool distill = false;  // compute the indexers' loss
+  // The indexers alone get gradients, and their loss is ListLoss() instead of KL (train/indexer.h).
+  bool indexers_only = false;
+  double index_sharpness = 1;    // exponent of the attention that ListLoss() compares with
   bool mask_compressed = false;  // control: attention sees window and sink only
   bool engram = true;            // control: off leaves the Engram's contribution out
   // [B] or empty: query positions from which the decoder runs on a truncated window, as after a

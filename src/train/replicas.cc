@@ -24,14 +24,14 @@ torch::Tensor Ids(std::span<const Row> rows) {
   return ids;
 }
 
-// Where a value is looked up, which is what the index is for: bool [rows, T].
-torch::Tensor Measured(std::span<const Row> rows, bool measure) {
-  constexpr int64_t kPerRow = 4;  // of the first tokens of values, the last ones
+// Where a value is looked up, which is what the index is for, bool [rows, T]: of each row the last
+// `per_row` such positions.
+torch::Tensor Measured(std::span<const Row> rows, int64_t per_row) {
   const auto length = static_cast<int64_t>(rows[0].ids.size());
   torch::Tensor measured = torch::zeros({static_cast<int64_t>(rows.size()), length}, torch::kBool);
   bool* out = measured.data_ptr<bool>();
   for (const Row& row : rows) {
-    int64_t left = measure ? kPerRow : 0;
+    int64_t left = per_row;
     for (int64_t i = length - 1; i >= 0 && left > 0; --i) {
       if (row.targets[static_cast<size_t>(i)] != TargetKind::kFirst) continue;
       out[i] = true;
@@ -42,12 +42,26 @@ torch::Tensor Measured(std::span<const Row> rows, bool measure) {
   return measured;
 }
 
+// The queries of a stage that trains the indexers alone: where values are looked up, and a few
+// others, for running text.
+torch::Tensor MeasuredForLists(std::span<const Row> rows) {
+  constexpr int64_t kPerRow = 64;  // of the first tokens of values
+  constexpr int64_t kElsewhere = 3;
+  torch::Tensor measured = Measured(rows, kPerRow);
+  for (int64_t i = 1; i <= kElsewhere; ++i) {
+    measured.select(1, measured.size(1) * i / (kElsewhere + 1)).fill_(true);
+  }
+  return measured;
+}
+
 ForwardOptions OptionsOf(const StageConfig& stage) {
   ForwardOptions options;
   options.sparse = stage.sparse;
   options.pool = stage.pool;
   options.quantization = stage.quantization;
   options.distill = stage.distill > 0;
+  options.indexers_only = stage.indexers_only;
+  options.index_sharpness = stage.index_sharpness;
   return options;
 }
 
@@ -109,10 +123,18 @@ void Replicas::RunPart(Part& part, const StageConfig& stage, const LossScales& s
   ForwardOptions options = OptionsOf(stage);
   if (stage.replay_share > 0) options.decoder_from = part.decoder_from;
   // Sparse attention teaches the index at the measured positions, so there they are always wanted.
-  if (options.distill) options.measured = Measured(part.rows, measure || stage.sparse);
+  constexpr int64_t kPerRow = 4;
+  if (options.distill) {
+    options.measured = stage.indexers_only
+                           ? MeasuredForLists(part.rows)
+                           : Measured(part.rows, measure || stage.sparse ? kPerRow : 0);
+  }
   ForwardResult result = part.model->Forward(Ids(part.rows), options);
-  torch::Tensor loss = RowLoss(*part.model, result.hidden, stage.quantization, part.rows,
-                               part.kinds, scales, &part.sums);
+  torch::Tensor loss;
+  if (!stage.indexers_only) {
+    loss = RowLoss(*part.model, result.hidden, stage.quantization, part.rows, part.kinds, scales,
+                   &part.sums);
+  }
   if (result.index_loss.defined()) {
     const double share = static_cast<double>(part.rows.size()) / static_cast<double>(step_rows);
     part.index_loss = result.index_loss.item<double>() * share;

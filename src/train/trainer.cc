@@ -118,6 +118,18 @@ Status Trainer::BranchMatching(const std::string& state_path, int64_t* taken) {
   return {};
 }
 
+Status Trainer::BeginAtStage(std::string_view name) {
+  std::string names;
+  for (size_t i = 0; i < config_.stages.size(); ++i) {
+    if (config_.stages[i].name == name) {
+      position_.stage = static_cast<int64_t>(i);
+      return {};
+    }
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", config_.stages[i].name);
+  }
+  return Fail(fmt::format("The training config has no stage \"{}\"; it has {}.", name, names));
+}
+
 // Steps go on counting, so that the branch sees rows that its trunk has not seen.
 void Trainer::BeginAt(const RunPosition& trunk) {
   position_.step = trunk.step;
@@ -181,7 +193,7 @@ Result<StepReport> Trainer::Step() {
                     "--resume and lower rates (--accept-changes).",
                     position_.step + 1, stage().name, report.result.loss, report.gradient_norm));
   }
-  if (report.result.expert_loads.defined()) {
+  if (report.result.expert_loads.defined() && !stage().indexers_only) {
     model_->UpdateRouterBias(report.result.expert_loads, stage().router_bias_rate);
   }
   const LossSums& sums = report.result.sums;
