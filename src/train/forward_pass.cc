@@ -6,6 +6,7 @@
 #include "core/result.h"
 #include "model/state.h"
 #include "train/compressor.h"
+#include "train/draft.h"
 #include "train/engram.h"
 #include "train/fake_quantization.h"
 #include "train/linear.h"
@@ -45,6 +46,11 @@ Tensor ForwardPass::RoundActivations(const Tensor& x) const {
 void ForwardPass::MakeTables() {
   window_table_ = MakeRopeTable(tables_.window_frequencies, tokens_, 1);
   compressed_table_ = MakeRopeTable(tables_.compressed_frequencies, tokens_, 1);
+}
+
+bool ForwardPass::IsTapped(int64_t layer) const {
+  const std::vector<int64_t>& tapped = config_.dspark_target_layer_ids;
+  return std::find(tapped.begin(), tapped.end(), layer) != tapped.end();
 }
 
 void ForwardPass::ChooseMeasured() {
@@ -272,12 +278,16 @@ ForwardResult ForwardPass::Run(const Tensor& ids) {
   Tensor streams =
       torch::embedding(tensors_.embed, ids.view({-1})).repeat({1, hc_mult}).contiguous();
   // Layer 0's attention collapses with the one-hot weights of stream 0 (3.4).
+  std::vector<Tensor> taps;
   Tensor pre = torch::zeros({batch_ * tokens_, hc_mult});
   pre.select(1, 0).fill_(1.0);
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const LayerTensors& tensors = tensors_.layers[static_cast<size_t>(layer)];
     if (config_.layers[static_cast<size_t>(layer)].engram_index >= 0 && options_.engram) {
       streams = EngramWrite(layer, ids, streams);
+    }
+    if (!options_.drafts.empty() && IsTapped(layer)) {
+      taps.push_back(streams.detach().view({batch_, tokens_, hc_mult, -1}).mean(2));
     }
     const HyperConnectionRead attn =
         ReadStreams(streams, pre, tensors.hc_attn, tensors.attn_norm, options);
@@ -290,6 +300,11 @@ ForwardResult ForwardPass::Run(const Tensor& ids) {
   result.hidden = CollapseAndNorm(streams, pre, tensors_.norm, config_.rms_norm_eps)
                       .view({batch_, tokens_, config_.hidden_size});
   FinishIndex(result);
+  if (!options_.drafts.empty()) {
+    const DraftInputs inputs{ids, torch::cat(taps, 2), &options_.drafts,
+                             &tables_.window_frequencies};
+    result.drafts = RunDrafts(config_, tensors_, inputs, options_.quantization);
+  }
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "core/result.h"
@@ -62,6 +63,18 @@ struct Model::Impl {
       values.push_back(rounds ? FakeQuantizeWeight(value, grids[i]) : value);
     }
     return BindTensors(config, parameters, values);
+  }
+
+  void UpdateBias(std::string_view prefix, const torch::Tensor& expert_loads, double rate) {
+    const torch::NoGradGuard no_gradient;
+    int64_t layer = 0;
+    for (Parameter& parameter : parameters) {
+      const bool is_bias =
+          parameter.name.starts_with(prefix) && parameter.name.ends_with(".ffn.gate.bias");
+      if (!is_bias) continue;
+      const torch::Tensor loads = expert_loads[layer++];
+      parameter.value.add_(((loads.mean() - loads).sign() * rate).to(torch::kFloat32));
+    }
   }
 };
 
@@ -134,13 +147,11 @@ torch::Tensor Model::Logits(const torch::Tensor& hidden, const Quantization& qua
 }
 
 void Model::UpdateRouterBias(const torch::Tensor& expert_loads, double rate) {
-  const torch::NoGradGuard no_gradient;
-  int64_t layer = 0;
-  for (Parameter& parameter : impl_->parameters) {
-    if (!parameter.name.ends_with(".ffn.gate.bias")) continue;
-    const torch::Tensor loads = expert_loads[layer++];
-    parameter.value.add_(((loads.mean() - loads).sign() * rate).to(torch::kFloat32));
-  }
+  impl_->UpdateBias("layers.", expert_loads, rate);
+}
+
+void Model::UpdateDraftRouterBias(const torch::Tensor& expert_loads, double rate) {
+  impl_->UpdateBias(kDraftPrefix, expert_loads, rate);
 }
 
 }  // namespace minke::train

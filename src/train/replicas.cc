@@ -54,6 +54,11 @@ torch::Tensor MeasuredForLists(std::span<const Row> rows) {
   return measured;
 }
 
+void AddLoads(const torch::Tensor& part, torch::Tensor* sum) {
+  if (!part.defined()) return;
+  *sum = sum->defined() ? *sum + part : part.clone();
+}
+
 ForwardOptions OptionsOf(const StageConfig& stage) {
   ForwardOptions options;
   options.sparse = stage.sparse;
@@ -102,12 +107,19 @@ void Replicas::MakeRows(Part& part, size_t replica, const RowSource& source,
   part.rows.clear();
   part.kinds.clear();
   part.decoder_from.clear();
+  part.drafts.clear();
   const int64_t window = part.model->config().sliding_window;
   for (size_t i = replica; i < plan.kinds.size(); i += parts_.size()) {
     const auto index = static_cast<int64_t>(i);
     part.rows.push_back(source.Make({seed, step, index, plan.kinds[i], plan.shape.length, &stage}));
     part.kinds.push_back(plan.kinds[i]);
     part.decoder_from.push_back(ReplayStart(stage, part.rows.back(), window, seed, step, index));
+    if (!(stage.drafts > 0)) continue;
+    const int64_t block = part.model->config().dspark_block_size;
+    const auto row = static_cast<int64_t>(part.rows.size()) - 1;
+    for (const int64_t at : DraftPlaces(plan.shape.length, block, seed, step, index)) {
+      part.drafts.push_back({row, at});
+    }
   }
 }
 
@@ -118,6 +130,8 @@ void Replicas::RunPart(Part& part, const StageConfig& stage, const LossScales& s
   part.index_loss = 0;
   part.index_quality.clear();
   part.expert_loads = torch::Tensor();
+  part.draft_sums = {};
+  part.draft_loads = torch::Tensor();
   for (Parameter& parameter : part.model->parameters()) parameter.value.mutable_grad().reset();
   if (part.rows.empty()) return;
   ForwardOptions options = OptionsOf(stage);
@@ -129,14 +143,21 @@ void Replicas::RunPart(Part& part, const StageConfig& stage, const LossScales& s
                            ? MeasuredForLists(part.rows)
                            : Measured(part.rows, measure || stage.sparse ? kPerRow : 0);
   }
+  options.drafts = part.drafts;
   ForwardResult result = part.model->Forward(Ids(part.rows), options);
   torch::Tensor loss;
   if (!stage.indexers_only) {
     loss = RowLoss(*part.model, result.hidden, stage.quantization, part.rows, part.kinds, scales,
                    &part.sums);
   }
+  const double share = static_cast<double>(part.rows.size()) / static_cast<double>(step_rows);
+  if (!part.drafts.empty()) {
+    const torch::Tensor weighted =
+        DraftLoss(result.drafts, part.drafts, part.rows, &part.draft_sums) * (stage.drafts * share);
+    loss = loss.defined() ? loss + weighted : weighted;
+    part.draft_loads = result.drafts.expert_loads;
+  }
   if (result.index_loss.defined()) {
-    const double share = static_cast<double>(part.rows.size()) / static_cast<double>(step_rows);
     part.index_loss = result.index_loss.item<double>() * share;
     const torch::Tensor weighted = result.index_loss * (stage.distill * share);
     loss = loss.defined() ? loss + weighted : weighted;
@@ -174,11 +195,9 @@ void Replicas::AddFigures(StepResult* result) {
     result->sums.Add(part.sums);
     result->loss += part.loss;
     result->index_loss += part.index_loss;
-    if (part.expert_loads.defined()) {
-      result->expert_loads = result->expert_loads.defined()
-                                 ? result->expert_loads + part.expert_loads
-                                 : part.expert_loads.clone();
-    }
+    result->drafts.Add(part.draft_sums);
+    AddLoads(part.expert_loads, &result->expert_loads);
+    AddLoads(part.draft_loads, &result->draft_loads);
     result->index_quality.resize(std::max(result->index_quality.size(), part.index_quality.size()));
     for (size_t i = 0; i < part.index_quality.size(); ++i) {
       const IndexQuality& from = part.index_quality[i];

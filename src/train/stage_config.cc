@@ -172,6 +172,7 @@ Result<StageConfig> ReadStage(const Json& value, std::string_view what, std::str
   TRY_STATUS(ReadWeights(reader, &stage));
   TRY_STATUS(reader.Number("text_share", 0, 1, &stage.text_share));
   TRY_STATUS(ReadTrained(reader, &stage));
+  TRY_STATUS(reader.Number("drafts", 0, stage.indexers_only ? 0 : 1000, &stage.drafts));
   TRY_STATUS(reader.Range("facts", 1, kFactsMax, &stage.facts_min, &stage.facts_max));
   TRY_STATUS(
       reader.Range("questions", 1, kQuestionsMax, &stage.questions_min, &stage.questions_max));

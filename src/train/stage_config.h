@@ -66,6 +66,7 @@ struct StageConfig {
   // Everything but the indexers stays as it is, and their loss is ListLoss() (train/indexer.h).
   bool indexers_only = false;
   double index_sharpness = 1;  // of the attention that it compares with
+  double drafts = 0;           // weight of the DSpark stages' loss; 0: not computed
   int64_t facts_min = 3;       // facts of a document row
   int64_t facts_max = 7;
   int64_t questions_min = 3;  // and questions about them

@@ -62,6 +62,12 @@ std::string LogLine(const StepReport& report) {
                   {"step_tokens", report.step_tokens},
                   {"tokens", report.position.tokens},
                   {"seconds", report.position.seconds}};
+  const DraftSums& drafts = report.result.drafts;
+  if (drafts.proposals > 0) {
+    const auto proposals = static_cast<double>(drafts.proposals);
+    line.emplace_back("draft_nats", drafts.nats / proposals);
+    line.emplace_back("draft_right", static_cast<double>(drafts.right) / proposals);
+  }
   return DumpJson(std::move(line), JsonStyle::kCompact) + '\n';
 }
 
@@ -196,6 +202,9 @@ Result<StepReport> Trainer::Step() {
   if (report.result.expert_loads.defined() && !stage().indexers_only) {
     model_->UpdateRouterBias(report.result.expert_loads, stage().router_bias_rate);
   }
+  if (report.result.draft_loads.defined()) {
+    model_->UpdateDraftRouterBias(report.result.draft_loads, stage().router_bias_rate);
+  }
   const LossSums& sums = report.result.sums;
   if (sums.recall_weight > 0) report.recall_loss = sums.recall / sums.recall_weight;
   if (sums.text_tokens > 0) {
@@ -265,7 +274,20 @@ Status Trainer::FinishStage() {
   return Save();
 }
 
+Status Trainer::CheckStages() const {
+  const int64_t stages = model_->config().num_nextn_predict_layers;
+  for (const StageConfig& entry : config_.stages) {
+    if (!(entry.drafts > 0) || stages > 0) continue;
+    return Fail(
+        fmt::format("Stage {} gives \"drafts\" the weight {}, but the model has no DSpark "
+                    "stages; leave it out, or set num_nextn_predict_layers in config.json.",
+                    entry.name, entry.drafts));
+  }
+  return {};
+}
+
 Result<RunOutcome> Trainer::Run(const RunCallbacks& callbacks) {
+  TRY_STATUS(CheckStages());
   TRY_STATUS(OpenLog());
   while (position_.stage < static_cast<int64_t>(config_.stages.size())) {
     if (StageProgress(stage().length, position_.in_stage) >= 1) {

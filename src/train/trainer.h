@@ -81,6 +81,7 @@ class Trainer {
  private:
   void BeginAt(const RunPosition& trunk);
   Result<StepReport> Step();
+  Status CheckStages() const;  // the model has what they train
   Status FinishStage();
   Status Save();
   Status OpenLog();

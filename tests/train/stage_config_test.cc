@@ -84,6 +84,8 @@ TEST(TrainingConfig, ErrorsNameTheKeyAndItsPlace) {
       {R"(, "quantization": "some")", "stages[0].quantization"},
       {R"(, "quantization": {"row": "q4k"})", "stages[0].quantization.row"},
       {R"(, "train": "index")", "stages[0].train"},
+      {R"(, "drafts": -1)", "stages[0].drafts"},
+      {R"(, "train": "indexers", "distill": 1, "drafts": 1)", "stages[0].drafts"},
       {R"(, "train": "indexers", "distill": 1, "index_sharpness": 0)", "stages[0].index_sharpness"},
       {R"(, "weights": {"first": -1})", "stages[0].weights.first"},
       {R"(, "facts": [4, 2])", "stages[0].facts"},
@@ -180,6 +182,19 @@ TEST(PlanStep, KeepsTheSharesAndIsRepeatable) {
     EXPECT_EQ(std::count(plan.kinds.begin(), plan.kinds.end(), RowKind::kPlain), 2);
   }
   EXPECT_NEAR(static_cast<double>(short_steps), 300, 40);
+}
+
+TEST(DraftPlaces, AreSpreadOverTheRowAndLeaveRoom) {
+  const std::vector<int64_t> places = DraftPlaces(256, 5, 1, 2, 3);
+  ASSERT_EQ(static_cast<int64_t>(places.size()), kDraftsPerRow);
+  for (size_t i = 1; i < places.size(); ++i) EXPECT_LT(places[i - 1], places[i]);
+  EXPECT_LT(places.front(), 16);
+  EXPECT_GE(places.back(), 232);
+  EXPECT_LT(places.back() + 5 + 1, 256);
+  EXPECT_EQ(places, DraftPlaces(256, 5, 1, 2, 3));
+  EXPECT_NE(places, DraftPlaces(256, 5, 1, 2, 4));
+  EXPECT_EQ(DraftPlaces(8, 5, 1, 2, 3), (std::vector<int64_t>{0, 1}));
+  EXPECT_TRUE(DraftPlaces(6, 5, 1, 2, 3).empty());
 }
 
 TEST(ReplayStart, LiesAWindowBeforeAnAnswer) {

@@ -292,6 +292,15 @@ TEST(Trainer, AStageOfTheIndexersLeavesEverythingElse) {
   }
 }
 
+TEST(Trainer, RefusesDraftsOfAModelWithoutDraftStages) {
+  std::string plan = kRigPlan;
+  plan.replace(plan.find(R"("warmup_steps")"), 0, R"("drafts": 1, )");
+  const TempDirectory directory;
+  const auto outcome = MakeRig(directory.path(), 1, plan)->trainer->Run({});
+  ASSERT_FALSE(outcome);
+  EXPECT_NE(outcome.error().message.find("the model has no DSpark stages"), std::string::npos);
+}
+
 TEST(Trainer, AnUnknownStageIsRefusedWithThoseThatThereAre) {
   const TempDirectory directory;
   const Status status = MakeRig(directory.path(), 1)->trainer->BeginAtStage("third");
