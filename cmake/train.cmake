@@ -51,7 +51,7 @@ target_link_libraries(minke_train_kernels
 # The model as a differentiable function.
 add_library(minke_train_model STATIC
   src/train/fake_quantization.cc src/train/rms_norm.cc src/train/rope.cc src/train/linear.cc
-  src/train/hyper_connections.cc src/train/attention.cc src/train/compressor.cc
+  src/train/hyper_connections.cc src/train/attention.cc src/train/compressor.cc src/train/draft.cc
   src/train/indexer.cc src/train/moe.cc src/train/engram.cc src/train/model_parameters.cc
   src/train/structured_initialisation.cc src/train/forward_pass.cc src/train/model.cc)
 target_include_directories(minke_train_model PUBLIC src)

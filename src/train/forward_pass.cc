@@ -6,6 +6,7 @@
 #include "core/result.h"
 #include "model/state.h"
 #include "train/compressor.h"
+#include "train/draft.h"
 #include "train/engram.h"
 #include "train/fake_quantization.h"
 #include "train/linear.h"
@@ -45,6 +46,11 @@ Tensor ForwardPass::RoundActivations(const Tensor& x) const {
 void ForwardPass::MakeTables() {
   window_table_ = MakeRopeTable(tables_.window_frequencies, tokens_, 1);
   compressed_table_ = MakeRopeTable(tables_.compressed_frequencies, tokens_, 1);
+}
+
+bool ForwardPass::IsTapped(int64_t layer) const {
+  const std::vector<int64_t>& tapped = config_.dspark_target_layer_ids;
+  return std::find(tapped.begin(), tapped.end(), layer) != tapped.end();
 }
 
 void ForwardPass::ChooseMeasured() {
@@ -140,8 +146,10 @@ void ForwardPass::OpenIndexGroup(int64_t layer, const Tensor& u, const Tensor& q
     group.selected = SelectRows(group.vectors, group.selection, pool_);
   }
   if (options_.distill) {
-    group.mass.rows =
-        torch::zeros({batch_, tokens_, options_.sparse ? config_.index_topk : row_count});
+    if (!options_.indexers_only) {
+      group.mass.rows =
+          torch::zeros({batch_, tokens_, options_.sparse ? config_.index_topk : row_count});
+    }
     group.mass.measured = measured_;
     group.mass.measured_rows = torch::zeros({static_cast<int64_t>(measured_.size()), row_count});
   }
@@ -202,8 +210,13 @@ Tensor ForwardPass::FeedForward(int64_t layer, const Tensor& u, ForwardResult& r
 }
 
 Tensor ForwardPass::MeasuredTarget(const IndexGroup& group) const {
-  const auto share = [](const Tensor& rows) {
-    return rows / rows.sum(1, true).clamp_min(kSmallestMeasuredMass);
+  const bool sharpens = options_.indexers_only;
+  const auto share = [&](const Tensor& rows) {
+    if (!sharpens) return rows / rows.sum(1, true).clamp_min(kSmallestMeasuredMass);
+    // Relative to the largest, because powers of small shares vanish.
+    const Tensor powers =
+        (rows / rows.amax(1, true).clamp_min(kSmallestMeasuredMass)).pow(options_.index_sharpness);
+    return powers / powers.sum(1, true).clamp_min(kSmallestMeasuredMass);
   };
   Tensor target = share(group.mass.measured_rows);
   if (!group.selection.publishes) return target;
@@ -224,9 +237,12 @@ void ForwardPass::FinishIndex(ForwardResult& result) {
   std::vector<std::vector<uint8_t>> no_pool;
   for (const IndexGroup& group : groups_) {
     const Tensor loss =
-        IndexLoss(group.vectors, group.mass.rows, group.selected, 2 * config_.sliding_window);
+        options_.indexers_only
+            ? ListLoss(group.vectors, group.mass.measured, MeasuredTarget(group),
+                       config_.index_topk)
+            : IndexLoss(group.vectors, group.mass.rows, group.selected, 2 * config_.sliding_window);
     result.index_loss = result.index_loss.defined() ? result.index_loss + loss : loss;
-    if (options_.sparse && !group.mass.measured.empty()) {
+    if (options_.sparse && !options_.indexers_only && !group.mass.measured.empty()) {
       result.index_loss = result.index_loss + MeasuredIndexLoss(group.vectors, group.mass.measured,
                                                                 MeasuredTarget(group));
     }
@@ -262,12 +278,16 @@ ForwardResult ForwardPass::Run(const Tensor& ids) {
   Tensor streams =
       torch::embedding(tensors_.embed, ids.view({-1})).repeat({1, hc_mult}).contiguous();
   // Layer 0's attention collapses with the one-hot weights of stream 0 (3.4).
+  std::vector<Tensor> taps;
   Tensor pre = torch::zeros({batch_ * tokens_, hc_mult});
   pre.select(1, 0).fill_(1.0);
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const LayerTensors& tensors = tensors_.layers[static_cast<size_t>(layer)];
     if (config_.layers[static_cast<size_t>(layer)].engram_index >= 0 && options_.engram) {
       streams = EngramWrite(layer, ids, streams);
+    }
+    if (!options_.drafts.empty() && IsTapped(layer)) {
+      taps.push_back(streams.detach().view({batch_, tokens_, hc_mult, -1}).mean(2));
     }
     const HyperConnectionRead attn =
         ReadStreams(streams, pre, tensors.hc_attn, tensors.attn_norm, options);
@@ -280,6 +300,11 @@ ForwardResult ForwardPass::Run(const Tensor& ids) {
   result.hidden = CollapseAndNorm(streams, pre, tensors_.norm, config_.rms_norm_eps)
                       .view({batch_, tokens_, config_.hidden_size});
   FinishIndex(result);
+  if (!options_.drafts.empty()) {
+    const DraftInputs inputs{ids, torch::cat(taps, 2), &options_.drafts,
+                             &tables_.window_frequencies};
+    result.drafts = RunDrafts(config_, tensors_, inputs, options_.quantization);
+  }
   return result;
 }
 

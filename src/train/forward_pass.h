@@ -40,6 +40,7 @@ class ForwardPass {
 
   void MakeTables();
   void ChooseMeasured();
+  bool IsTapped(int64_t layer) const;  // a draft stage reads where it begins
   torch::Tensor EngramWrite(int64_t layer, const torch::Tensor& ids, const torch::Tensor& streams);
   // u: [N, d] -> [N, d].
   torch::Tensor Attention(int64_t layer, const torch::Tensor& u);

@@ -1,6 +1,7 @@
 #include "train/indexer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/result.h"
@@ -16,6 +17,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kQueriesAtOnce = 32;
+constexpr double kHiddenScore = -1e30;  // of rows that a query does not see
 
 IndexScorer ScorerOf(const Tensor& queries, const Tensor& weights, const Tensor& keys,
                      int64_t ratio, int64_t batch) {
@@ -162,6 +164,47 @@ Tensor MeasuredIndexLoss(const IndexVectors& vectors, const std::vector<Measured
   }
   if (losses.empty()) return torch::zeros({});
   return torch::stack(losses).mean();
+}
+
+Tensor ListLoss(const IndexVectors& vectors, const std::vector<MeasuredQuery>& measured,
+                const Tensor& target, int64_t list_rows) {
+  const int64_t heads = vectors.heads();
+  const int64_t dim = vectors.keys.size(2);
+  const int64_t rows = vectors.keys.size(1);
+  const int64_t tokens = vectors.queries.size(1);
+  const auto count = static_cast<int64_t>(measured.size());
+  std::vector<Tensor> sums;
+  double queries = 0;
+  // Queries of one sequence follow one another.
+  for (int64_t begin = 0, end = 0; begin < count; begin = end) {
+    const int64_t batch = measured[static_cast<size_t>(begin)].batch;
+    std::vector<int64_t> positions;
+    std::vector<int64_t> visible;
+    for (; end < count && measured[static_cast<size_t>(end)].batch == batch; ++end) {
+      const int64_t position = measured[static_cast<size_t>(end)].position;
+      positions.push_back(position);
+      visible.push_back(std::min(vectors.visible(position), rows));
+    }
+    CHECK(positions.back() < tokens);
+    const Tensor at = torch::tensor(positions, torch::kInt64);
+    const auto pick = [&](const Tensor& of) { return of[batch].index_select(0, at); };
+    const Tensor dots = pick(vectors.queries).view({-1, dim}).matmul(vectors.keys[batch].t());
+    const Tensor scores = pick(vectors.weights)
+                              .unsqueeze(1)
+                              .bmm(torch::relu(dots).view({end - begin, heads, rows}))
+                              .squeeze(1);
+    const Tensor hidden =
+        torch::arange(rows).unsqueeze(0).ge(torch::tensor(visible, torch::kInt64).unsqueeze(1));
+    const Tensor log_share =
+        torch::log_softmax(scores.masked_fill(hidden, kHiddenScore), 1).masked_fill(hidden, 0);
+    const Tensor wanted = target.slice(0, begin, end).masked_fill(hidden, 0);
+    const double size = static_cast<double>(list_rows);
+    sums.push_back(
+        (wanted * ((log_share.exp() * (size - 1)).log1p() - log_share - std::log(size))).sum());
+    queries += wanted.sum(1).gt(0).sum().item<double>();
+  }
+  if (queries == 0) return torch::zeros({});
+  return torch::stack(sums).sum() / queries;
 }
 
 QualitySums MeasureSelection(const IndexVectors& vectors, const SelectionOptions& options,

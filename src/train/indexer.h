@@ -52,6 +52,14 @@ torch::Tensor MeasuredIndexLoss(const IndexVectors& vectors,
                                 const std::vector<MeasuredQuery>& measured,
                                 const torch::Tensor& target);
 
+// What lists are for is to hold the rows with most attention, and where attention is flat KL is
+// small although they do not: this loss asks for nothing else. Mean over measured queries of
+//   sum over rows of target * log((1 + (list_rows - 1) * p) / (list_rows * p)), p = softmax(scores)
+// over every visible row: KL but for a constant if list_rows is 1; otherwise a row from whose score
+// it follows that a list of list_rows rows holds it has hardly any gradient. target: as above.
+torch::Tensor ListLoss(const IndexVectors& vectors, const std::vector<MeasuredQuery>& measured,
+                       const torch::Tensor& target, int64_t list_rows);
+
 // Sums over measured queries.
 struct QualitySums {
   double queries = 0;

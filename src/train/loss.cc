@@ -86,6 +86,36 @@ void LossSums::Add(const LossSums& other) {
   add(other.restated, &restated);
 }
 
+void DraftSums::Add(const DraftSums& other) {
+  nats += other.nats;
+  proposals += other.proposals;
+  right += other.right;
+}
+
+torch::Tensor DraftLoss(const DraftResult& drafts, std::span<const DraftAnchor> anchors,
+                        std::span<const Row> rows, DraftSums* sums) {
+  const int64_t block = drafts.logits.size(1);
+  std::vector<int64_t> ids;
+  for (const DraftAnchor& anchor : anchors) {
+    const Row& row = rows[static_cast<size_t>(anchor.batch)];
+    for (int64_t i = 0; i < block; ++i) {
+      ids.push_back(row.ids[static_cast<size_t>(anchor.position + 2 + i)]);
+    }
+  }
+  const torch::Tensor wanted = torch::tensor(ids, torch::kInt64);
+  const torch::Tensor logits = drafts.logits.view({-1, drafts.logits.size(2)});
+  const torch::Tensor nats =
+      torch::log_softmax(logits, 1).gather(1, wanted.unsqueeze(1)).neg().mean();
+  const torch::Tensor right = logits.detach().argmax(1).eq(wanted);
+  const torch::Tensor doubt = torch::binary_cross_entropy_with_logits(drafts.confidence.view({-1}),
+                                                                      right.to(torch::kFloat32));
+  const auto count = static_cast<int64_t>(ids.size());
+  sums->nats += nats.item<double>() * static_cast<double>(count);
+  sums->proposals += count;
+  sums->right += right.sum().item<int64_t>();
+  return nats + doubt;
+}
+
 void LossWeights::Add(const Row& row) {
   for (size_t i = 0; i < row.weights.size(); ++i) {
     (IsText(row.targets[i]) ? text : recall) += row.weights[i];

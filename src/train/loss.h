@@ -52,6 +52,19 @@ struct LossScales {
 };
 LossScales ScalesOf(const LossWeights& weights, double text_factor);
 
+// Sums over the proposals of draft stages.
+struct DraftSums {
+  double nats = 0;
+  int64_t proposals = 0;
+  int64_t right = 0;  // the row's token would be drafted
+  void Add(const DraftSums& other);
+};
+
+// Mean over proposals of the negative log-likelihood of the row's token and of the cross entropy of
+// the confidence with whether that token would be drafted. A scalar.
+torch::Tensor DraftLoss(const DraftResult& drafts, std::span<const DraftAnchor> anchors,
+                        std::span<const Row> rows, DraftSums* sums);
+
 // hidden: [rows, T, hidden_size]. Returns the rows' share of the step's loss, a scalar, undefined
 // where no position has a weight. quantization: that of the forward pass.
 torch::Tensor RowLoss(const Model& model, const torch::Tensor& hidden,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "core/result.h"
@@ -37,6 +38,10 @@ Result<ModelTables> MakeModelTables(const ModelConfig& config,
   return tables;
 }
 
+bool IsIndexer(const std::string& name) {
+  return name.find(".attn.indexer.") != std::string::npos;
+}
+
 }  // namespace
 
 struct Model::Impl {
@@ -47,15 +52,29 @@ struct Model::Impl {
 
   // The tensors that a pass computes with: the parameters, or what storing makes of them. An
   // Engram table is rounded row by row where it is looked up.
-  ModelTensors Tensors(bool quantize) const {
+  ModelTensors Tensors(const ForwardOptions& options) const {
     std::vector<torch::Tensor> values;
     values.reserve(parameters.size());
     for (size_t i = 0; i < parameters.size(); ++i) {
-      const bool rounds = quantize && grids[i] != WeightGrid::kFp8Rows;
-      values.push_back(rounds ? FakeQuantizeWeight(parameters[i].value, grids[i])
-                              : parameters[i].value);
+      const bool learns = !options.indexers_only || IsIndexer(parameters[i].name);
+      const torch::Tensor& own = parameters[i].value;
+      const torch::Tensor value = learns ? own : own.detach();
+      const bool rounds = options.quantization.weights && grids[i] != WeightGrid::kFp8Rows;
+      values.push_back(rounds ? FakeQuantizeWeight(value, grids[i]) : value);
     }
     return BindTensors(config, parameters, values);
+  }
+
+  void UpdateBias(std::string_view prefix, const torch::Tensor& expert_loads, double rate) {
+    const torch::NoGradGuard no_gradient;
+    int64_t layer = 0;
+    for (Parameter& parameter : parameters) {
+      const bool is_bias =
+          parameter.name.starts_with(prefix) && parameter.name.ends_with(".ffn.gate.bias");
+      if (!is_bias) continue;
+      const torch::Tensor loads = expert_loads[layer++];
+      parameter.value.add_(((loads.mean() - loads).sign() * rate).to(torch::kFloat32));
+    }
   }
 };
 
@@ -111,7 +130,7 @@ ForwardResult Model::Forward(const torch::Tensor& ids, const ForwardOptions& opt
          !config.kv_source_layer_ids.empty()));
   CHECK(options.decoder_from.empty() || !config.has_engram() ||
         config.engram_layer_ids.back() <= config.kv_source_layer_ids.back());
-  const ModelTensors tensors = impl_->Tensors(options.quantization.weights);
+  const ModelTensors tensors = impl_->Tensors(options);
   return ForwardPass(config, impl_->tables, tensors, options).Run(ids);
 }
 
@@ -128,13 +147,11 @@ torch::Tensor Model::Logits(const torch::Tensor& hidden, const Quantization& qua
 }
 
 void Model::UpdateRouterBias(const torch::Tensor& expert_loads, double rate) {
-  const torch::NoGradGuard no_gradient;
-  int64_t layer = 0;
-  for (Parameter& parameter : impl_->parameters) {
-    if (!parameter.name.ends_with(".ffn.gate.bias")) continue;
-    const torch::Tensor loads = expert_loads[layer++];
-    parameter.value.add_(((loads.mean() - loads).sign() * rate).to(torch::kFloat32));
-  }
+  impl_->UpdateBias("layers.", expert_loads, rate);
+}
+
+void Model::UpdateDraftRouterBias(const torch::Tensor& expert_loads, double rate) {
+  impl_->UpdateBias(kDraftPrefix, expert_loads, rate);
 }
 
 }  // namespace minke::train

@@ -48,11 +48,21 @@ struct Quantization {
   static Quantization All() { return {RowPrecision::kQ4K, true, true, true, true}; }
 };
 
+// Where the DSpark stages propose: the token behind `position` is given, those after it are
+// drafted.
+struct DraftAnchor {
+  int64_t batch = 0;
+  int64_t position = 0;
+};
+
 struct ForwardOptions {
   bool sparse = false;  // the index_topk best rows; else every visible row
   bool pool = false;    // Reindex layers inside the candidate pool
   Quantization quantization;
-  bool distill = false;          // compute the indexers' KL loss
+  bool distill = false;  // compute the indexers' loss
+  // The indexers alone get gradients, and their loss is ListLoss() instead of KL (train/indexer.h).
+  bool indexers_only = false;
+  double index_sharpness = 1;    // exponent of the attention that ListLoss() compares with
   bool mask_compressed = false;  // control: attention sees window and sink only
   bool engram = true;            // control: off leaves the Engram's contribution out
   // [B] or empty: query positions from which the decoder runs on a truncated window, as after a
@@ -61,6 +71,16 @@ struct ForwardOptions {
   // The positions that IndexQuality counts, bool [B, T]; undefined: every sixteenth one from two
   // windows on. Each costs a dense attention of its own, so give few.
   torch::Tensor measured;
+  // What the DSpark stages propose is computed for each of these. REQUIRES: draft stages, and
+  // dspark_block_size + 1 tokens of the row behind each position.
+  std::vector<DraftAnchor> drafts;
+};
+
+// Proposals of the DSpark stages, each with the row's own tokens before it (architecture.md 9.3).
+struct DraftResult {
+  torch::Tensor logits;      // [anchors, dspark_block_size, vocab_size]: of position + 2, + 3, ...
+  torch::Tensor confidence;  // [anchors, dspark_block_size], before the sigmoid
+  torch::Tensor expert_loads;  // [stages, dspark_n_routed_experts] float64, no gradient
 };
 
 // Fractions over the measured positions of a forward pass, for the progress line and the tests.
@@ -79,6 +99,7 @@ struct ForwardResult {
   torch::Tensor index_loss;    // scalar; undefined unless distill
   torch::Tensor expert_loads;  // [layers, experts] float64 counts of this pass, no gradient
   std::vector<IndexQuality> index_quality;  // per index source; only with distill
+  DraftResult drafts;                       // undefined tensors without anchors
 };
 
 enum class Initialisation {
@@ -114,8 +135,9 @@ class Model {
   // hidden [n, hidden_size] -> logits [n, vocab_size]. The head is rounded where weights are.
   torch::Tensor Logits(const torch::Tensor& hidden, const Quantization& quantization = {}) const;
 
-  // bias += rate * sign(mean load - load), per layer (architecture.md 7).
+  // bias += rate * sign(mean load - load), per layer (architecture.md 7), or per draft stage.
   void UpdateRouterBias(const torch::Tensor& expert_loads, double rate);
+  void UpdateDraftRouterBias(const torch::Tensor& expert_loads, double rate);
 
  private:
   struct Impl;

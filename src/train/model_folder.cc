@@ -30,12 +30,11 @@ Result<ModelFolder> OpenModelFolder(const std::string& config_path,
                     "belong to different models.",
                     tokenizer_path, tokenizer.vocab_size(), config_path, config.vocab_size));
   }
-  if (config.num_nextn_predict_layers > 0 || config.vision.num_hidden_layers > 0) {
+  if (config.vision.num_hidden_layers > 0) {
     return Fail(
-        fmt::format("{} has {} draft stages and {} vision layers, which are not trained "
-                    "here; set num_nextn_predict_layers and the vision config's "
+        fmt::format("{} has {} vision layers, which are not trained here; set the vision config's "
                     "num_hidden_layers to 0.",
-                    config_path, config.num_nextn_predict_layers, config.vision.num_hidden_layers));
+                    config_path, config.vision.num_hidden_layers));
   }
   std::vector<int32_t> map;
   if (config.has_engram()) {

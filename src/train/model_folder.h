@@ -28,7 +28,7 @@ struct ModelFolder {
 };
 
 // config_path: a config.json; tokenizer_dir: a folder with tokenizer.json. What the trainer cannot
-// train (vision, draft stages) and files that do not belong together are errors.
+// train (vision) and files that do not belong together are errors.
 Result<ModelFolder> OpenModelFolder(const std::string& config_path,
                                     const std::string& tokenizer_dir);
 

@@ -32,12 +32,14 @@ std::string StackName(const std::string& name) {
 ParameterGroup GroupOf(const TensorSpec& spec) {
   const std::string& name = spec.name;
   if (name.ends_with(".gate.bias") || name.ends_with(".gate.bias_vl")) return ParameterGroup::kBias;
-  if (name == "embed.weight" || name == "head.weight") return ParameterGroup::kEmbedding;
+  if (name == "embed.weight" || name == "head.weight" || Contains(name, ".markov_head.")) {
+    return ParameterGroup::kEmbedding;
+  }
   if (name.ends_with(".engram.embed.weight")) return ParameterGroup::kEngramTable;
   const bool is_matrix = spec.shape.size() == 2;
   const bool is_adam = Contains(name, ".hc_") || name.ends_with(".gate.weight") ||
                        name.ends_with(".weights_proj.weight") || name.ends_with(".q_weight") ||
-                       name.ends_with(".k_weight");
+                       name.ends_with(".k_weight") || Contains(name, ".confidence_head.");
   return is_matrix && !is_adam ? ParameterGroup::kMuon : ParameterGroup::kAdam;
 }
 
@@ -83,7 +85,7 @@ void DecodeTensor(const Checkpoint& checkpoint, const std::string& name, WeightG
   decode(bytes(tensor), bytes(scales), rows, cols, values);
 }
 
-// Binds names to tensors; `prefix` is that of the layer.
+// Binds names to tensors; `prefix` is that of the layer or draft stage.
 class Binder {
  public:
   Binder(const std::vector<Parameter>& parameters, const std::vector<torch::Tensor>& values) {
@@ -94,8 +96,7 @@ class Binder {
     return found == by_name_.end() ? torch::Tensor() : found->second;
   }
 
-  LayerTensors Layer(int64_t layer) const {
-    const std::string prefix = fmt::format("layers.{}.", layer);
+  LayerTensors Layer(const std::string& prefix) const {
     const auto at = [&](std::string_view name) { return (*this)(prefix + std::string(name)); };
     LayerTensors tensors;
     tensors.attn_norm = at("attn_norm.weight");
@@ -139,12 +140,6 @@ class Binder {
 }  // namespace
 
 Result<ParameterList> MakeParameters(const ModelConfig& config) {
-  if (config.num_nextn_predict_layers > 0) {
-    return Fail(
-        fmt::format("config.json: \"num_nextn_predict_layers\" is {}, but the trainer has "
-                    "no draft stages; set it to 0",
-                    config.num_nextn_predict_layers));
-  }
   if (config.vision.num_hidden_layers > 0) {
     return Fail(
         fmt::format("config.json: \"vision_config\" has {} layers, but the trainer has no "
@@ -164,7 +159,9 @@ Result<ParameterList> MakeParameters(const ModelConfig& config) {
       if (!Contains(spec.name, ".experts.0.")) continue;
       parameter.name = StackName(spec.name);
       parameter.stacked = true;
-      shape.insert(shape.begin(), config.n_routed_experts);
+      shape.insert(shape.begin(), spec.name.starts_with(kDraftPrefix)
+                                      ? config.dspark_n_routed_experts
+                                      : config.n_routed_experts);
     }
     parameter.value = torch::zeros(shape);
     parameter.value.set_requires_grad(parameter.group != ParameterGroup::kBias);
@@ -199,10 +196,25 @@ ModelTensors BindTensors(const ModelConfig& config, const std::vector<Parameter>
                          const std::vector<torch::Tensor>& values) {
   CHECK(parameters.size() == values.size());
   const Binder binder(parameters, values);
-  ModelTensors tensors{binder("embed.weight"), binder("norm.weight"), binder("head.weight"), {}};
+  ModelTensors tensors;
+  tensors.embed = binder("embed.weight");
+  tensors.norm = binder("norm.weight");
+  tensors.head = binder("head.weight");
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    tensors.layers.push_back(binder.Layer(layer));
+    tensors.layers.push_back(binder.Layer(fmt::format("layers.{}.", layer)));
   }
+  const int64_t stages = config.num_nextn_predict_layers;
+  if (stages == 0) return tensors;
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    tensors.draft.stages.push_back(binder.Layer(fmt::format("{}{}.", kDraftPrefix, stage)));
+  }
+  const std::string last = fmt::format("{}{}.", kDraftPrefix, stages - 1);
+  tensors.draft.main_proj = binder("mtp.0.main_proj.weight");
+  tensors.draft.main_norm = binder("mtp.0.main_norm.weight");
+  tensors.draft.norm = binder(last + "norm.weight");
+  tensors.draft.markov_embed = binder(last + "markov_head.embed.weight");
+  tensors.draft.markov_head = binder(last + "markov_head.head.weight");
+  tensors.draft.confidence = binder(last + "confidence_head.proj.weight");
   return tensors;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -15,8 +16,10 @@
 
 namespace minke::train {
 
+inline constexpr std::string_view kDraftPrefix = "mtp.";  // of the names of draft stages
+
 // Every parameter of the config, zero, in the catalogue's order (experts of a layer as three
-// stacks), and how each is stored. Refused: draft stages and a vision tower, which are not trained.
+// stacks), and how each is stored. Refused: a vision tower, which is not trained.
 struct ParameterList {
   std::vector<Parameter> parameters;
   std::vector<WeightGrid> grids;
@@ -54,11 +57,22 @@ struct LayerTensors {
   torch::Tensor engram_q_weight;
   torch::Tensor engram_k_weight;
 };
+// The DSpark stages and what they share (architecture.md 9).
+struct DraftTensors {
+  std::vector<LayerTensors> stages;
+  torch::Tensor main_proj;
+  torch::Tensor main_norm;
+  torch::Tensor norm;
+  torch::Tensor markov_embed;
+  torch::Tensor markov_head;
+  torch::Tensor confidence;
+};
 struct ModelTensors {
   torch::Tensor embed;
   torch::Tensor norm;
   torch::Tensor head;
   std::vector<LayerTensors> layers;
+  DraftTensors draft;
 };
 
 // values: one for each parameter, in their order.

@@ -24,14 +24,14 @@ torch::Tensor Ids(std::span<const Row> rows) {
   return ids;
 }
 
-// Where a value is looked up, which is what the index is for: bool [rows, T].
-torch::Tensor Measured(std::span<const Row> rows, bool measure) {
-  constexpr int64_t kPerRow = 4;  // of the first tokens of values, the last ones
+// Where a value is looked up, which is what the index is for, bool [rows, T]: of each row the last
+// `per_row` such positions.
+torch::Tensor Measured(std::span<const Row> rows, int64_t per_row) {
   const auto length = static_cast<int64_t>(rows[0].ids.size());
   torch::Tensor measured = torch::zeros({static_cast<int64_t>(rows.size()), length}, torch::kBool);
   bool* out = measured.data_ptr<bool>();
   for (const Row& row : rows) {
-    int64_t left = measure ? kPerRow : 0;
+    int64_t left = per_row;
     for (int64_t i = length - 1; i >= 0 && left > 0; --i) {
       if (row.targets[static_cast<size_t>(i)] != TargetKind::kFirst) continue;
       out[i] = true;
@@ -42,12 +42,31 @@ torch::Tensor Measured(std::span<const Row> rows, bool measure) {
   return measured;
 }
 
+// The queries of a stage that trains the indexers alone: where values are looked up, and a few
+// others, for running text.
+torch::Tensor MeasuredForLists(std::span<const Row> rows) {
+  constexpr int64_t kPerRow = 64;  // of the first tokens of values
+  constexpr int64_t kElsewhere = 3;
+  torch::Tensor measured = Measured(rows, kPerRow);
+  for (int64_t i = 1; i <= kElsewhere; ++i) {
+    measured.select(1, measured.size(1) * i / (kElsewhere + 1)).fill_(true);
+  }
+  return measured;
+}
+
+void AddLoads(const torch::Tensor& part, torch::Tensor* sum) {
+  if (!part.defined()) return;
+  *sum = sum->defined() ? *sum + part : part.clone();
+}
+
 ForwardOptions OptionsOf(const StageConfig& stage) {
   ForwardOptions options;
   options.sparse = stage.sparse;
   options.pool = stage.pool;
   options.quantization = stage.quantization;
   options.distill = stage.distill > 0;
+  options.indexers_only = stage.indexers_only;
+  options.index_sharpness = stage.index_sharpness;
   return options;
 }
 
@@ -88,12 +107,19 @@ void Replicas::MakeRows(Part& part, size_t replica, const RowSource& source,
   part.rows.clear();
   part.kinds.clear();
   part.decoder_from.clear();
+  part.drafts.clear();
   const int64_t window = part.model->config().sliding_window;
   for (size_t i = replica; i < plan.kinds.size(); i += parts_.size()) {
     const auto index = static_cast<int64_t>(i);
     part.rows.push_back(source.Make({seed, step, index, plan.kinds[i], plan.shape.length, &stage}));
     part.kinds.push_back(plan.kinds[i]);
     part.decoder_from.push_back(ReplayStart(stage, part.rows.back(), window, seed, step, index));
+    if (!(stage.drafts > 0)) continue;
+    const int64_t block = part.model->config().dspark_block_size;
+    const auto row = static_cast<int64_t>(part.rows.size()) - 1;
+    for (const int64_t at : DraftPlaces(plan.shape.length, block, seed, step, index)) {
+      part.drafts.push_back({row, at});
+    }
   }
 }
 
@@ -104,17 +130,34 @@ void Replicas::RunPart(Part& part, const StageConfig& stage, const LossScales& s
   part.index_loss = 0;
   part.index_quality.clear();
   part.expert_loads = torch::Tensor();
+  part.draft_sums = {};
+  part.draft_loads = torch::Tensor();
   for (Parameter& parameter : part.model->parameters()) parameter.value.mutable_grad().reset();
   if (part.rows.empty()) return;
   ForwardOptions options = OptionsOf(stage);
   if (stage.replay_share > 0) options.decoder_from = part.decoder_from;
   // Sparse attention teaches the index at the measured positions, so there they are always wanted.
-  if (options.distill) options.measured = Measured(part.rows, measure || stage.sparse);
+  constexpr int64_t kPerRow = 4;
+  if (options.distill) {
+    options.measured = stage.indexers_only
+                           ? MeasuredForLists(part.rows)
+                           : Measured(part.rows, measure || stage.sparse ? kPerRow : 0);
+  }
+  options.drafts = part.drafts;
   ForwardResult result = part.model->Forward(Ids(part.rows), options);
-  torch::Tensor loss = RowLoss(*part.model, result.hidden, stage.quantization, part.rows,
-                               part.kinds, scales, &part.sums);
+  torch::Tensor loss;
+  if (!stage.indexers_only) {
+    loss = RowLoss(*part.model, result.hidden, stage.quantization, part.rows, part.kinds, scales,
+                   &part.sums);
+  }
+  const double share = static_cast<double>(part.rows.size()) / static_cast<double>(step_rows);
+  if (!part.drafts.empty()) {
+    const torch::Tensor weighted =
+        DraftLoss(result.drafts, part.drafts, part.rows, &part.draft_sums) * (stage.drafts * share);
+    loss = loss.defined() ? loss + weighted : weighted;
+    part.draft_loads = result.drafts.expert_loads;
+  }
   if (result.index_loss.defined()) {
-    const double share = static_cast<double>(part.rows.size()) / static_cast<double>(step_rows);
     part.index_loss = result.index_loss.item<double>() * share;
     const torch::Tensor weighted = result.index_loss * (stage.distill * share);
     loss = loss.defined() ? loss + weighted : weighted;
@@ -152,11 +195,9 @@ void Replicas::AddFigures(StepResult* result) {
     result->sums.Add(part.sums);
     result->loss += part.loss;
     result->index_loss += part.index_loss;
-    if (part.expert_loads.defined()) {
-      result->expert_loads = result->expert_loads.defined()
-                                 ? result->expert_loads + part.expert_loads
-                                 : part.expert_loads.clone();
-    }
+    result->drafts.Add(part.draft_sums);
+    AddLoads(part.expert_loads, &result->expert_loads);
+    AddLoads(part.draft_loads, &result->draft_loads);
     result->index_quality.resize(std::max(result->index_quality.size(), part.index_quality.size()));
     for (size_t i = 0; i < part.index_quality.size(); ++i) {
       const IndexQuality& from = part.index_quality[i];

@@ -28,6 +28,8 @@ struct StepResult {
   double index_loss = 0;                    // mean over rows; 0 without distillation
   std::vector<IndexQuality> index_quality;  // per index source; only in steps that measure it
   torch::Tensor expert_loads;               // [layers, experts] float64
+  DraftSums drafts;                         // of the DSpark stages, where the stage has them
+  torch::Tensor draft_loads;                // [stages, experts] float64; undefined without them
   std::vector<torch::Tensor> gradients;     // of each parameter; undefined where there is none
 };
 
@@ -51,11 +53,14 @@ class Replicas {
     std::vector<Row> rows;
     std::vector<RowKind> kinds;
     std::vector<int64_t> decoder_from;
+    std::vector<DraftAnchor> drafts;
     LossSums sums;
     double loss = 0;
     double index_loss = 0;
     std::vector<IndexQuality> index_quality;
     torch::Tensor expert_loads;
+    DraftSums draft_sums;
+    torch::Tensor draft_loads;
     Status status;
   };
   // Calls body(part) for every part, each in its thread, and returns the first error in order.

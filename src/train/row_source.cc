@@ -8,7 +8,14 @@ namespace minke::train {
 namespace {
 
 // What a uniform number decides.
-enum Purpose : uint64_t { kShape = 1, kKindOffset, kKindOrder, kReplay, kReplayPlace };
+enum Purpose : uint64_t {
+  kShape = 1,
+  kKindOffset,
+  kKindOrder,
+  kReplay,
+  kReplayPlace,
+  kDraftPlace,
+};
 
 uint64_t Mixed(uint64_t x) {  // the finaliser of SplitMix64
   x += 0x9E3779B97F4A7C15ULL;
@@ -87,6 +94,19 @@ int64_t ReplayStart(const StageConfig& stage, const Row& row, int64_t window, ui
                                      : starts[Pick(uniform, starts.size())];
   // The prompt ends with the position that predicts the answer's first token.
   return std::max<int64_t>(0, end + 1 - window);
+}
+
+std::vector<int64_t> DraftPlaces(int64_t length, int64_t block, uint64_t seed, int64_t step,
+                                 int64_t index) {
+  const int64_t places = length - block - 1;
+  const int64_t count = std::clamp<int64_t>(places, 0, kDraftsPerRow);
+  std::vector<int64_t> positions;
+  const double uniform = UniformOf(seed, step, index, kDraftPlace);
+  for (int64_t i = 0; i < count; ++i) {
+    const double at = (static_cast<double>(i) + uniform) / static_cast<double>(count);
+    positions.push_back(static_cast<int64_t>(Pick(at, static_cast<size_t>(places))));
+  }
+  return positions;
 }
 
 }  // namespace minke::train

@@ -42,4 +42,10 @@ StepPlan PlanStep(const StageConfig& stage, uint64_t seed, int64_t step);
 int64_t ReplayStart(const StageConfig& stage, const Row& row, int64_t window, uint64_t seed,
                     int64_t step, int64_t index);
 
+inline constexpr int64_t kDraftsPerRow = 16;
+// Positions of a row behind which draft stages propose `block` tokens, spread over the row and
+// ascending; fewer than kDraftsPerRow where the row has no room for them.
+std::vector<int64_t> DraftPlaces(int64_t length, int64_t block, uint64_t seed, int64_t step,
+                                 int64_t index);
+
 }  // namespace minke::train

@@ -137,6 +137,25 @@ Status ReadGate(KeyReader& reader, StageConfig* stage) {
                   reader.what(), reader.Name("gate_first"), reader.Name("kinds"), stage->name));
 }
 
+Status ReadTrained(KeyReader& reader, StageConfig* stage) {
+  size_t trained = 0;
+  TRY_STATUS(reader.Word("train", {"model", "indexers"}, &trained));
+  stage->indexers_only = trained > 0;
+  TRY_STATUS(reader.Number("distill", 0, 1000, &stage->distill));
+  TRY_STATUS(reader.Number("index_sharpness", 1, 100, &stage->index_sharpness));
+  if (!stage->indexers_only && reader.Has("index_sharpness")) {
+    return Fail(
+        fmt::format("{}: {} is of the loss of a stage that trains \"indexers\", but stage {} "
+                    "trains the model; leave it out.",
+                    reader.what(), reader.Name("index_sharpness"), stage->name));
+  }
+  if (!stage->indexers_only || stage->distill > 0) return {};
+  return Fail(
+      fmt::format("{}: {} is 0, so stage {} would train nothing: it trains \"indexers\", and "
+                  "\"distill\" is the weight of their loss; set it to 1.",
+                  reader.what(), reader.Name("distill"), stage->name));
+}
+
 Result<StageConfig> ReadStage(const Json& value, std::string_view what, std::string place) {
   KeyReader reader = TRY(KeyReader::Open(value, what, std::move(place)));
   StageConfig stage;
@@ -152,7 +171,8 @@ Result<StageConfig> ReadStage(const Json& value, std::string_view what, std::str
   TRY_STATUS(reader.Number("replay_share", 0, 1, &stage.replay_share));
   TRY_STATUS(ReadWeights(reader, &stage));
   TRY_STATUS(reader.Number("text_share", 0, 1, &stage.text_share));
-  TRY_STATUS(reader.Number("distill", 0, 1000, &stage.distill));
+  TRY_STATUS(ReadTrained(reader, &stage));
+  TRY_STATUS(reader.Number("drafts", 0, stage.indexers_only ? 0 : 1000, &stage.drafts));
   TRY_STATUS(reader.Range("facts", 1, kFactsMax, &stage.facts_min, &stage.facts_max));
   TRY_STATUS(
       reader.Range("questions", 1, kQuestionsMax, &stage.questions_min, &stage.questions_max));

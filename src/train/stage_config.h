@@ -62,8 +62,12 @@ struct StageConfig {
   double replay_share = 0;  // of the rows: decoder on a truncated window, as after replay
   TargetWeights weights;
   double text_share = 1;  // of the text positions of list and document rows that are supervised
-  double distill = 0;     // weight of the indexers' KL loss; 0: not computed
-  int64_t facts_min = 3;  // facts of a document row
+  double distill = 0;     // weight of the indexers' loss; 0: not computed
+  // Everything but the indexers stays as it is, and their loss is ListLoss() (train/indexer.h).
+  bool indexers_only = false;
+  double index_sharpness = 1;  // of the attention that it compares with
+  double drafts = 0;           // weight of the DSpark stages' loss; 0: not computed
+  int64_t facts_min = 3;       // facts of a document row
   int64_t facts_max = 7;
   int64_t questions_min = 3;  // and questions about them
   int64_t questions_max = 5;

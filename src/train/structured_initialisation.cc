@@ -55,11 +55,16 @@ void FillMixBase(int64_t hc_mult, int64_t layer, bool is_ffn, Tensor base) {
   }
 }
 
-int64_t LayerOf(const std::string& name) {
-  return std::stoll(name.substr(std::string_view("layers.").size()));
+// Draft stages count on behind the layers.
+int64_t LayerOf(const ModelConfig& config, const std::string& name) {
+  if (!name.starts_with(kDraftPrefix)) {
+    return std::stoll(name.substr(std::string_view("layers.").size()));
+  }
+  return config.num_hidden_layers + std::stoll(name.substr(kDraftPrefix.size()));
 }
 
 bool IsStructured(const std::string& name) {
+  if (name.starts_with(kDraftPrefix)) return false;
   for (const std::string_view ending :
        {"attn.wq_a.weight", "attn.wq_b.weight", "attn.compressor.wkv.weight",
         "attn.compressor.wgate.weight", ".attn_norm.weight", "attn.q_norm.weight",
@@ -135,7 +140,8 @@ void InitialisePlainly(const ModelConfig& config, uint64_t seed,
                name.ends_with("engram.k_weight")) {
       parameter.value.fill_(1.0);
     } else if (name.ends_with("_base")) {
-      FillMixBase(config.hc_mult, LayerOf(name), name.ends_with("hc_ffn_base"), parameter.value);
+      FillMixBase(config.hc_mult, LayerOf(config, name), name.ends_with("hc_ffn_base"),
+                  parameter.value);
     } else if (name.ends_with("_scale")) {
       parameter.value.fill_(kMixScale);
     } else {

@@ -62,6 +62,12 @@ std::string LogLine(const StepReport& report) {
                   {"step_tokens", report.step_tokens},
                   {"tokens", report.position.tokens},
                   {"seconds", report.position.seconds}};
+  const DraftSums& drafts = report.result.drafts;
+  if (drafts.proposals > 0) {
+    const auto proposals = static_cast<double>(drafts.proposals);
+    line.emplace_back("draft_nats", drafts.nats / proposals);
+    line.emplace_back("draft_right", static_cast<double>(drafts.right) / proposals);
+  }
   return DumpJson(std::move(line), JsonStyle::kCompact) + '\n';
 }
 
@@ -116,6 +122,18 @@ Status Trainer::BranchMatching(const std::string& state_path, int64_t* taken) {
       TRY(ReadMatchingState(state_path, model_->parameters(), optimizer_.moments(), taken));
   BeginAt(state.position);
   return {};
+}
+
+Status Trainer::BeginAtStage(std::string_view name) {
+  std::string names;
+  for (size_t i = 0; i < config_.stages.size(); ++i) {
+    if (config_.stages[i].name == name) {
+      position_.stage = static_cast<int64_t>(i);
+      return {};
+    }
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", config_.stages[i].name);
+  }
+  return Fail(fmt::format("The training config has no stage \"{}\"; it has {}.", name, names));
 }
 
 // Steps go on counting, so that the branch sees rows that its trunk has not seen.
@@ -181,8 +199,11 @@ Result<StepReport> Trainer::Step() {
                     "--resume and lower rates (--accept-changes).",
                     position_.step + 1, stage().name, report.result.loss, report.gradient_norm));
   }
-  if (report.result.expert_loads.defined()) {
+  if (report.result.expert_loads.defined() && !stage().indexers_only) {
     model_->UpdateRouterBias(report.result.expert_loads, stage().router_bias_rate);
+  }
+  if (report.result.draft_loads.defined()) {
+    model_->UpdateDraftRouterBias(report.result.draft_loads, stage().router_bias_rate);
   }
   const LossSums& sums = report.result.sums;
   if (sums.recall_weight > 0) report.recall_loss = sums.recall / sums.recall_weight;
@@ -253,7 +274,20 @@ Status Trainer::FinishStage() {
   return Save();
 }
 
+Status Trainer::CheckStages() const {
+  const int64_t stages = model_->config().num_nextn_predict_layers;
+  for (const StageConfig& entry : config_.stages) {
+    if (!(entry.drafts > 0) || stages > 0) continue;
+    return Fail(
+        fmt::format("Stage {} gives \"drafts\" the weight {}, but the model has no DSpark "
+                    "stages; leave it out, or set num_nextn_predict_layers in config.json.",
+                    entry.name, entry.drafts));
+  }
+  return {};
+}
+
 Result<RunOutcome> Trainer::Run(const RunCallbacks& callbacks) {
+  TRY_STATUS(CheckStages());
   TRY_STATUS(OpenLog());
   while (position_.stage < static_cast<int64_t>(config_.stages.size())) {
     if (StageProgress(stage().length, position_.in_stage) >= 1) {

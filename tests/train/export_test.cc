@@ -15,6 +15,9 @@
 #include "train/model_folder.h"
 #include "train/optimizer.h"
 #include "train/recall_probe.h"
+#include "train/row_source.h"
+#include "train/stage_config.h"
+#include "train/trainer.h"
 
 namespace minke::train {
 namespace {
@@ -98,6 +101,78 @@ TEST(Export, RefusesAFolderWithAModelAndValuesThatAreNone) {
   const Status status = ExportModel(*model, kMini, Json(JsonObject{}), directory.Path("out"));
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find(model->parameters()[0].name), std::string::npos);
+}
+
+// Rows of any tokens, for steps on a golden model.
+class AnyRows : public RowSource {
+ public:
+  Row Make(const RowRequest& request) const override {
+    Row row;
+    for (int64_t i = 0; i < request.length; ++i) {
+      const double uniform = UniformOf(request.seed, request.step, request.index * 10'000 + i, 99);
+      row.ids.push_back(static_cast<int32_t>(uniform * 400));
+      row.weights.push_back(i + 1 < request.length ? 1.0F : 0.0F);
+      row.targets.push_back(TargetKind::kText);
+    }
+    return row;
+  }
+};
+
+torch::Tensor DraftLogits(const Model& model) {
+  const torch::NoGradGuard no_grad;
+  ForwardOptions options;
+  options.drafts = {{0, 20}, {0, 60}};
+  const torch::Tensor ids =
+      torch::arange(80, torch::kInt64).mul(37).remainder(400).add(3).view({1, 80});
+  return model.Forward(ids, options).drafts.logits;
+}
+
+TEST(Export, DraftStagesLearnAndComeBack) {
+  const std::string golden = std::string(MINKE_GOLDEN_DIR) + "/dspark";
+  Result<ModelFolder> folder = OpenModelFolder(JoinPath(golden, kModelConfigFile), golden);
+  ASSERT_TRUE(folder) << folder.error().message;
+  auto model = NewModel(*folder, 3);
+  ASSERT_TRUE(model->Load(golden));
+  const TempDirectory directory;
+  auto config = ParseTrainingConfig(
+      R"({"stages": [{"name": "drafts", "steps": 2, "rows": [{"length": 64, "count": 3}],
+          "kinds": {"plain": 1}, "drafts": 0.5}]})",
+      "plan");
+  ASSERT_TRUE(config) << config.error().message;
+  const AnyRows rows;
+  std::vector<torch::Tensor> before;
+  for (const Parameter& parameter : model->parameters()) {
+    before.push_back(parameter.value.detach().clone());
+  }
+  Trainer trainer(std::move(*config), {"c", "m", "t", "r", 1, 2}, std::move(model), rows,
+                  directory.path());
+  const auto outcome = trainer.Run({});
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  const Model& trained = trainer.model();
+  for (size_t i = 0; i < before.size(); ++i) {
+    const Parameter& parameter = trainer.model().parameters()[i];
+    // Images are not trained on, nor indexes where nothing distils them.
+    const bool still = parameter.name.ends_with(".bias_vl") ||
+                       parameter.name.find(".indexer.") != std::string::npos;
+    EXPECT_EQ(torch::equal(before[i], parameter.value.detach()), still) << parameter.name;
+  }
+  const std::string out = directory.Path("out");
+  const Status exported = ExportModel(trained, golden, Json(JsonObject{}), out);
+  ASSERT_TRUE(exported) << exported.error().message;
+  const auto checkpoint = Checkpoint::Open(out);
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const auto report = InspectReport::Make(folder->config, &*checkpoint);
+  ASSERT_TRUE(report) << report.error().message;
+  const auto loaded = NewModel(*folder, 4);
+  ASSERT_TRUE(loaded->Load(out));
+  const torch::Tensor drafts = DraftLogits(*loaded);
+  EXPECT_FALSE(drafts.equal(DraftLogits(*NewModel(*folder, 4))));
+  // Once more through the file: what is on the grid stays there.
+  std::filesystem::create_directory(directory.Path("again"));
+  ASSERT_TRUE(WriteWeights(*loaded, directory.Path("again")));
+  const auto again = NewModel(*folder, 5);
+  ASSERT_TRUE(again->Load(directory.Path("again")));
+  EXPECT_TRUE(drafts.equal(DraftLogits(*again)));
 }
 
 TEST(Greedy, DraftsChangeNothing) {

@@ -10,6 +10,7 @@
 #include "model/layers.h"
 #include "tests/model/golden_model.h"
 #include "tests/train/nano_config.h"
+#include "train/indexer.h"
 
 namespace minke::train {
 namespace {
@@ -211,6 +212,58 @@ TEST(TrainModel, IndexLossReachesTheIndexersAlone) {
   // 24 blocks of 4 rows hold some of 32 rows of at most 113, and under random weights not all.
   EXPECT_GT(result.index_quality[2].pool_topk_recall, 0);
   EXPECT_LT(result.index_quality[2].pool_topk_recall, 1);
+}
+
+TEST(TrainModel, OnlyIndexersLearnWhereNothingElseIsAsked) {
+  const auto model = Nano();
+  const Tensor ids = RandomIds(2, 128);
+  ForwardOptions options;
+  options.distill = true;
+  options.sparse = true;
+  options.pool = true;
+  options.quantization = Quantization::All();
+  const Tensor hidden = model->Forward(ids, options).hidden.detach();
+  options.indexers_only = true;
+  options.index_sharpness = 4;
+  const ForwardResult result = model->Forward(ids, options);
+  EXPECT_TRUE(torch::equal(result.hidden, hidden)) << "the pass itself stays the same";
+  EXPECT_FALSE(result.hidden.requires_grad());
+  result.index_loss.backward();
+  for (const Parameter& parameter : model->parameters()) {
+    const bool is_index = parameter.name.find(".indexer.") != std::string::npos;
+    ASSERT_EQ(parameter.value.grad().defined(), is_index) << parameter.name;
+    if (!is_index) continue;
+    EXPECT_GT(parameter.value.grad().abs().max().item<float>(), 0) << parameter.name;
+  }
+}
+
+// Two queries over four rows, of which the first sees two: scores are products with one head.
+TEST(ListLoss, IsKlForListsOfOneRowAndForgivesListedRows) {
+  IndexVectors vectors;
+  vectors.ratio = 2;
+  vectors.queries = torch::tensor({{{0.f, 0.f},
+                                    {0.f, 0.f},
+                                    {0.f, 0.f},
+                                    {1.f, 0.f},
+                                    {0.f, 0.f},
+                                    {0.f, 0.f},
+                                    {0.f, 0.f},
+                                    {0.f, 2.f}}});
+  vectors.weights = torch::ones({1, 8, 1});
+  vectors.keys = torch::tensor({{{1.f, 0.f}, {0.f, 1.f}, {0.5f, 1.5f}, {0.f, -1.f}}});
+  const std::vector<MeasuredQuery> measured = {{0, 3}, {0, 7}};
+  const Tensor target = torch::tensor({{0.25f, 0.75f, 0.f, 0.f}, {0.f, 0.f, 1.f, 0.f}});
+  const Tensor p0 = torch::softmax(torch::tensor({1.f, 0.f}), 0);
+  const Tensor p1 = torch::softmax(torch::tensor({0.f, 2.f, 3.f, 0.f}), 0);
+  const double kl = MeasuredIndexLoss(vectors, measured, target).item<double>();
+  const double entropy = -(0.25 * std::log(0.25) + 0.75 * std::log(0.75)) / 2;
+  EXPECT_NEAR(ListLoss(vectors, measured, target, 1).item<double>(), kl + entropy, 1e-6);
+  const auto term = [](const Tensor& p) {
+    const double share = p.item<double>();
+    return std::log((1 + 2 * share) / (3 * share));
+  };
+  const double expected = (0.25 * term(p0[0]) + 0.75 * term(p0[1]) + term(p1[2])) / 2;
+  EXPECT_NEAR(ListLoss(vectors, measured, target, 3).item<double>(), expected, 1e-6);
 }
 
 TEST(TrainModel, QualityOfAListThatHoldsEverythingIsOne) {

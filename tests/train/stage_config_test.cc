@@ -49,6 +49,27 @@ TEST(TrainingConfig, ReadsQuantizationAsWordAndAsObject) {
   EXPECT_FALSE(some->stages[0].quantization.weights);
 }
 
+TEST(TrainingConfig, AStageMayTrainTheIndexersAlone) {
+  const auto config = ParseTrainingConfig(
+      Plan(R"(, "train": "indexers", "distill": 1, "index_sharpness": 4)"), "plan.json");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_TRUE(config->stages[0].indexers_only);
+  EXPECT_EQ(config->stages[0].index_sharpness, 4);
+  EXPECT_NE(ErrorOf(Plan(R"(, "train": "indexers")")).find("would train nothing"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(Plan(R"(, "index_sharpness": 4)")).find("leave it out"), std::string::npos);
+}
+
+TEST(TrainingConfig, TheShippedOnesAreRead) {
+  const std::string nano = std::string(MINKE_SOURCE_DIR) + "/models/nano/";
+  const auto training = LoadTrainingConfig(nano + "training.json");
+  ASSERT_TRUE(training) << training.error().message;
+  EXPECT_EQ(training->stages.size(), 7u);
+  const auto indexers = LoadTrainingConfig(nano + "indexers.json");
+  ASSERT_TRUE(indexers) << indexers.error().message;
+  EXPECT_TRUE(indexers->stages.at(0).indexers_only);
+}
+
 TEST(TrainingConfig, ErrorsNameTheKeyAndItsPlace) {
   struct Case {
     std::string more;
@@ -62,6 +83,10 @@ TEST(TrainingConfig, ErrorsNameTheKeyAndItsPlace) {
       {R"(, "attention": "pool")", "stages[0].attention"},
       {R"(, "quantization": "some")", "stages[0].quantization"},
       {R"(, "quantization": {"row": "q4k"})", "stages[0].quantization.row"},
+      {R"(, "train": "index")", "stages[0].train"},
+      {R"(, "drafts": -1)", "stages[0].drafts"},
+      {R"(, "train": "indexers", "distill": 1, "drafts": 1)", "stages[0].drafts"},
+      {R"(, "train": "indexers", "distill": 1, "index_sharpness": 0)", "stages[0].index_sharpness"},
       {R"(, "weights": {"first": -1})", "stages[0].weights.first"},
       {R"(, "facts": [4, 2])", "stages[0].facts"},
       {R"(, "facts": 4)", "stages[0].facts"},
@@ -157,6 +182,19 @@ TEST(PlanStep, KeepsTheSharesAndIsRepeatable) {
     EXPECT_EQ(std::count(plan.kinds.begin(), plan.kinds.end(), RowKind::kPlain), 2);
   }
   EXPECT_NEAR(static_cast<double>(short_steps), 300, 40);
+}
+
+TEST(DraftPlaces, AreSpreadOverTheRowAndLeaveRoom) {
+  const std::vector<int64_t> places = DraftPlaces(256, 5, 1, 2, 3);
+  ASSERT_EQ(static_cast<int64_t>(places.size()), kDraftsPerRow);
+  for (size_t i = 1; i < places.size(); ++i) EXPECT_LT(places[i - 1], places[i]);
+  EXPECT_LT(places.front(), 16);
+  EXPECT_GE(places.back(), 232);
+  EXPECT_LT(places.back() + 5 + 1, 256);
+  EXPECT_EQ(places, DraftPlaces(256, 5, 1, 2, 3));
+  EXPECT_NE(places, DraftPlaces(256, 5, 1, 2, 4));
+  EXPECT_EQ(DraftPlaces(8, 5, 1, 2, 3), (std::vector<int64_t>{0, 1}));
+  EXPECT_TRUE(DraftPlaces(6, 5, 1, 2, 3).empty());
 }
 
 TEST(ReplayStart, LiesAWindowBeforeAnAnswer) {

@@ -105,4 +105,6 @@ void Model::UpdateRouterBias(const torch::Tensor& expert_loads, double rate) {
   impl_->parameters[4].value.add_((mean - expert_loads)[0].sign().to(torch::kFloat32), rate);
 }
 
+void Model::UpdateDraftRouterBias(const torch::Tensor&, double) {}
+
 }  // namespace minke::train

@@ -266,6 +266,48 @@ TEST(Trainer, BranchesTakeWeightsButNotThePlace) {
   EXPECT_EQ(rig->trainer->position().step, 12 + kPlanSteps);
 }
 
+constexpr const char* kIndexStage = R"(, {"name": "index", "steps": 3,
+   "rows": [{"length": 64, "count": 4}], "kinds": {"document": 1}, "train": "indexers",
+   "distill": 1}]})";
+
+// The stand-in's index loss hangs on one parameter; the router's bias moves without a gradient.
+TEST(Trainer, AStageOfTheIndexersLeavesEverythingElse) {
+  std::string plan = kRigPlan;
+  plan.replace(plan.rfind("]}"), 2, kIndexStage);
+  const TempDirectory directory;
+  const auto rig = MakeRig(directory.path(), 2, plan);
+  ASSERT_TRUE(rig->trainer->BeginAtStage("index"));
+  std::vector<torch::Tensor> before;
+  for (const Parameter& parameter : rig->trainer->model().parameters()) {
+    before.push_back(parameter.value.detach().clone());
+  }
+  const auto outcome = rig->trainer->Run({});
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_EQ(rig->trainer->position().step, 3);
+  EXPECT_EQ(LoggedLosses(directory.path()).size(), 3u);
+  for (size_t i = 0; i < before.size(); ++i) {
+    const Parameter& parameter = rig->trainer->model().parameters()[i];
+    EXPECT_EQ(torch::equal(before[i], parameter.value.detach()), parameter.name != "mix.weight")
+        << parameter.name;
+  }
+}
+
+TEST(Trainer, RefusesDraftsOfAModelWithoutDraftStages) {
+  std::string plan = kRigPlan;
+  plan.replace(plan.find(R"("warmup_steps")"), 0, R"("drafts": 1, )");
+  const TempDirectory directory;
+  const auto outcome = MakeRig(directory.path(), 1, plan)->trainer->Run({});
+  ASSERT_FALSE(outcome);
+  EXPECT_NE(outcome.error().message.find("the model has no DSpark stages"), std::string::npos);
+}
+
+TEST(Trainer, AnUnknownStageIsRefusedWithThoseThatThereAre) {
+  const TempDirectory directory;
+  const Status status = MakeRig(directory.path(), 1)->trainer->BeginAtStage("third");
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("\"first\", \"second\""), std::string::npos);
+}
+
 TEST(BlasCheck, MeasuresAndNamesTheLibrary) {
   UseOneThreadPerCaller();
   const BlasSpeed speed = MeasureBlas();

@@ -36,6 +36,7 @@ struct RunFlags {
   std::string corpus;
   std::string init;    // weights to start from
   std::string branch;  // a state to start from
+  std::string stage;   // where to start; empty: the first
   std::optional<uint64_t> seed;
   int replicas = 0;  // 0: one per processor
   bool resume = false;

@@ -81,6 +81,7 @@ void AddRun(CLI::App& app, RunFlags* flags) {
   Text(*command, "--init", &flags->init, "DIR", "Start from the weights of an exported model");
   Text(*command, "--branch-from", &flags->branch, "FILE",
        "Start from a state of another run, e.g. its stage-2.state, with this run's stages");
+  Text(*command, "--stage", &flags->stage, "NAME", "Start with this stage of the config");
   command->add_flag("--resume", flags->resume, "Continue the run in the folder");
   command->add_flag("--resume-previous", flags->resume_previous,
                     "Continue from the state before the last one");

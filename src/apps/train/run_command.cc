@@ -162,6 +162,7 @@ Status Begin(const RunFlags& flags, bool resume, Trainer* trainer) {
   }
   // Killed before the first state: its beginning is what there is to continue.
   if (resume) PrintNote("The run has no state yet, so it begins anew.");
+  if (!flags.stage.empty()) TRY_STATUS(trainer->BeginAtStage(flags.stage));
   if (!flags.branch.empty()) return trainer->Branch(flags.branch);
   if (!flags.init.empty()) return trainer->model().Load(flags.init);
   return {};
