@@ -248,7 +248,8 @@ async function phoneHasNoSidewaysScroll() {
     check(await page.isVisible(`${kAnswer} .foot .bar`), 'the bar is there');
     for (const view of ['chat', 'cache', 'totals']) {
       await page.click(`nav a[href="#${view}"]`);
-      check(await page.isVisible(`#${view}-view`), `${view} is shown`);
+      // The browser tells the page of its new address when it gets to it.
+      await page.waitForSelector(`#${view}-view`);
       check(await overflow(page) <= 0, `${view} is ${await overflow(page)} px too wide`);
     }
   }, { viewport: { width: 360, height: 720 }, hasTouch: true, isMobile: true });
