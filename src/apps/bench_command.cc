@@ -67,8 +67,8 @@ Status BenchKernels(const BenchKernelsFlags& flags) {
     const bool reference = flags.kernels == "reference";
     report = TRY(MeasureKernels(reference ? ReferenceKernels() : FastKernels(), options));
   }
-  if (!flags.plot.empty()) TRY_STATUS(WriteBenchPlot(flags.plot, KernelPlot(report)));
   PrintBenchReport(report.ToJson(), report.ToText(), flags.json, report.foreign_cpu_share);
+  if (!flags.plot.empty()) TRY_STATUS(WriteBenchPlot(flags.plot, KernelPlot(report)));
   return {};
 }
 

@@ -69,8 +69,8 @@ Status BenchContext(const BenchContextFlags& flags) {
   options.tokens = flags.tokens;
   options.seed = flags.seed;
   const DecodeBenchReport report = TRY(MeasureContexts(flags.model, std::move(options)));
-  if (!flags.plot.empty()) TRY_STATUS(WriteBenchPlot(flags.plot, ContextPlot(report)));
   PrintBenchReport(report.ToJson(), report.ToContextText(), flags.json, report.foreign_cpu_share);
+  if (!flags.plot.empty()) TRY_STATUS(WriteBenchPlot(flags.plot, ContextPlot(report)));
   return {};
 }
 

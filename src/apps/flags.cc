@@ -1,5 +1,6 @@
 // The command line: every flag, its limits and its help; those about the cache are in
 // cache_flags.cc. The one other place that includes CLI11.
+#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -11,6 +12,7 @@
 #include "apps/bench_command.h"
 #include "apps/cache_command.h"
 #include "apps/commands.h"
+#include "apps/common.h"
 #include "apps/cost_command.h"
 #include "apps/eval_command.h"
 #include "apps/flag_checks.h"
@@ -392,6 +394,16 @@ int Dispatch(const CLI::App& app, const AllFlags& flags) {
   return RunLogits(flags.logits);
 }
 
+// The exit status of a command that returned `status`, once its output is written.
+int AfterOutput(int status) {
+  std::cout.flush();
+  const bool written = std::cout.good() && std::fflush(stdout) == 0;
+  if (written || status != kExitSuccess) return status;
+  return PrintError(Error{ErrorCode::kIo,
+                          "Not all of the output could be written to standard "
+                          "output; is its disk full, or its size limited?"});
+}
+
 }  // namespace
 
 int RunCommandLine(int argc, const char* const* argv) {
@@ -427,12 +439,12 @@ int RunCommandLine(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // Help and version are not errors; CLI11 reports them in the same way.
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (error.get_exit_code() == 0) return AfterOutput(app.exit(error));
     std::string name;
     const CLI::App& command = NamedCommand(app, &name);
     return UsageError(ProblemOf(error, command), name);
   }
-  return Dispatch(app, flags);
+  return AfterOutput(Dispatch(app, flags));
 }
 
 }  // namespace minke

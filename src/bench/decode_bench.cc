@@ -241,7 +241,7 @@ Result<DecodeBenchReport> MeasureDecode(const Model& model, const DecodeBenchOpt
       return Fail(
           ErrorCode::kLimit,
           fmt::format("A context of {} tokens and {} more make {}, but this model holds {} "
-                      "(max_position_embeddings).",
+                      "(max_position_embeddings); name shorter ones with --context or --contexts.",
                       context, options.tokens + 1, needed, model.config().max_position_embeddings));
     }
     report.cases.push_back({context,

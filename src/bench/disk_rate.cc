@@ -55,11 +55,10 @@ tl::unexpected<Error> NoDirectIo(const std::string& path) {
 
 }  // namespace
 
-DiskFile::DiskFile(std::string path, int descriptor, int64_t bytes, bool is_ours)
+DiskFile::DiskFile(std::string path, int descriptor, int64_t bytes)
     : path_(std::move(path)),
       descriptor_(descriptor),
       bytes_(bytes),
-      is_ours_(is_ours),
       buffers_(AllocateAligned(kDiskReadersMax * kDiskReadBytes + kDirectAlignmentBytes)) {
   const auto address = reinterpret_cast<uintptr_t>(buffers_.get());
   first_buffer_ = buffers_.get() + (kDirectAlignmentBytes - address % kDirectAlignmentBytes);
@@ -67,7 +66,6 @@ DiskFile::DiskFile(std::string path, int descriptor, int64_t bytes, bool is_ours
 
 DiskFile::~DiskFile() {
   close(descriptor_);
-  if (is_ours_) unlink(path_.c_str());
 }
 
 Result<std::unique_ptr<DiskFile>> DiskFile::Create(const std::string& directory) {
@@ -93,7 +91,8 @@ Result<std::unique_ptr<DiskFile>> DiskFile::Make(const std::string& path) {
     return NoDirectIo(path);
   }
   if (descriptor < 0) return IoFailure("create", path, errno);
-  auto file = std::unique_ptr<DiskFile>(new DiskFile(path, descriptor, kDiskFileBytes, true));
+  unlink(path.c_str());  // so that nothing is left of it, however the process ends
+  auto file = std::unique_ptr<DiskFile>(new DiskFile(path, descriptor, kDiskFileBytes));
   Random random({kDiskFileBytes});
   for (int64_t at = 0; at < kDiskFileBytes; at += kDiskReadBytes) {
     for (int64_t word = 0; word < kDiskReadBytes; word += 8) {
@@ -123,7 +122,7 @@ Result<std::unique_ptr<DiskFile>> DiskFile::OpenLargest(const std::string& direc
   if (descriptor < 0 && errno == EINVAL) return NoDirectIo(largest);
   if (descriptor < 0) return IoFailure("open", largest, errno);
   const int64_t pass = std::min(bytes, kDiskFileBytes) / kDiskReadBytes * kDiskReadBytes;
-  return std::unique_ptr<DiskFile>(new DiskFile(largest, descriptor, pass, false));
+  return std::unique_ptr<DiskFile>(new DiskFile(largest, descriptor, pass));
 }
 
 Result<double> DiskFile::MeasureReadRate(int readers) {

@@ -20,9 +20,9 @@ inline constexpr int kDiskReadersMax = 8;                        // requests in 
 // A file that is read to learn what its disk gives.
 class DiskFile {
  public:
-  // Writes kDiskFileBytes of random bytes to a new file in `directory`, which is removed with the
-  // object, and waits until they are on the disk. Errors: the directory cannot be written, has no
-  // room, or does not take direct I/O (a file system in memory does not).
+  // Writes kDiskFileBytes of random bytes to a new file in `directory`, which has no name once it
+  // is open and ends with the process, and waits until they are on the disk. Errors: the directory
+  // cannot be written, has no room, or does not take direct I/O (a file system in memory does not).
   static Result<std::unique_ptr<DiskFile>> Create(const std::string& directory);
   // The largest file of `directory` as it is: what a disk gives may depend on the file. Null if
   // none has kDiskFileBytesMin. Errors: as above.
@@ -36,13 +36,12 @@ class DiskFile {
   Result<double> MeasureReadRate(int readers);
 
  private:
-  DiskFile(std::string path, int descriptor, int64_t bytes, bool is_ours);
+  DiskFile(std::string path, int descriptor, int64_t bytes);
   static Result<std::unique_ptr<DiskFile>> Make(const std::string& path);
 
   std::string path_;
   int descriptor_;
   int64_t bytes_;         // of a pass, whole blocks
-  bool is_ours_;          // to be removed
   AlignedBytes buffers_;  // kDiskReadersMax blocks and room to align them
   std::byte* first_buffer_ = nullptr;
 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -54,8 +55,12 @@ ThreadPool::ThreadPool(int threads, int64_t share_cost_min, Pinning pinning)
       gate_(kClosed) {
   CHECK(threads >= 1 && threads <= kMaxThreads);
   workers_.reserve(static_cast<size_t>(threads - 1));
-  for (int worker = 1; worker < threads; ++worker) {
-    workers_.emplace_back([this, worker] { WorkerLoop(worker); });
+  try {
+    for (int worker = 1; worker < threads; ++worker) {
+      workers_.emplace_back([this, worker] { WorkerLoop(worker); });
+    }
+  } catch (const std::system_error&) {
+    threads_ = static_cast<int>(workers_.size()) + 1;  // the system starts no more of them
   }
   if (pinning == Pinning::kProcessorEach) PinWorkers();
 }

@@ -29,7 +29,8 @@ enum class Pinning {
 class ThreadPool {
  public:
   // `threads` counts the calling thread; 1 starts no worker. share_cost_min: see GrainFor; tests
-  // say 0 to split however small the work. REQUIRES: 1 <= threads <= kMaxThreads.
+  // say 0 to split however small the work. Where the system starts no more of them, they are fewer.
+  // REQUIRES: 1 <= threads <= kMaxThreads.
   explicit ThreadPool(int threads, int64_t share_cost_min = kShareCostMin,
                       Pinning pinning = Pinning::kNone);
   // Also lets the calling thread run where it could before.

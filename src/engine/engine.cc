@@ -1,6 +1,8 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -53,6 +55,14 @@ EngineInfo MakeInfo(const LoadedModel& loaded, const EngineOptions& options, int
         "processor; the reference kernels run instead, which are slow. Please report it with the "
         "processor's name.",
         difference));
+  }
+  const char* asked = std::getenv("MINKE_TARGET");
+  const bool chosen = asked == nullptr || *asked == '\0' || FastTargetName() == std::string(asked);
+  if (!chosen && FastKernelsDifference() == nullptr) {
+    info.warnings.push_back(
+        fmt::format("MINKE_TARGET={} is not AVX2, AVX3, AVX3_DL or reference, or not what this "
+                    "processor has; {} runs.",
+                    std::string(asked).substr(0, 40), FastTargetName()));
   }
   return info;
 }

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <thread>
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -11,6 +11,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/processors.h"
 #include "kernels/kernels.h"
 #include "model/config.h"
 #include "text/compressed_vocabulary.h"
@@ -90,8 +91,8 @@ Result<int> ThreadCount(const EngineOptions& options) {
                             kMaxThreads, options.threads));
   }
   if (options.threads > 0) return options.threads;
-  const unsigned processors = std::thread::hardware_concurrency();
-  return processors == 0 ? 1 : std::min(static_cast<int>(processors), kMaxThreads);
+  const auto processors = static_cast<int>(AllowedProcessors().size());
+  return std::clamp(processors, 1, kMaxThreads);
 }
 
 Pinning PinningOf(const EngineOptions& options) {

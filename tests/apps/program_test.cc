@@ -1,5 +1,8 @@
 // The commands as a user meets them: help, exit codes, errors, JSON.
+#include <sys/wait.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -23,6 +26,19 @@ TEST(Program, SaysItsVersion) {
   const Finished run = RunMinke({"--version"});
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_TRUE(run.out.starts_with("minke ")) << run.out;
+}
+
+TEST(Program, OutputThatCannotBeWrittenIsAnError) {
+  const TemporaryFolder folder;
+  const std::string err = folder.Path("err");
+  for (const std::string arguments :
+       {std::string("--version"), "inspect --json --model " + kMiniModel}) {
+    const std::string line =
+        std::string(MINKE_BINARY_DIR) + "/minke " + arguments + " > /dev/full 2> " + err;
+    const int status = std::system(line.c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << line << ": " << status;
+    EXPECT_NE(TemporaryFolder::Read(err).find("standard output"), std::string::npos);
+  }
 }
 
 TEST(Program, EveryCommandTeaches) {

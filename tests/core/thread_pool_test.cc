@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "core/processors.h"
+#include "tests/support/resident_memory.h"
 
 namespace minke {
 namespace {
@@ -198,6 +201,21 @@ TEST(ThreadPool, PinsWithinTheMaskOfItsMaker) {
     EXPECT_EQ(two.pinning_problem(), "there are 2 threads, but this process may use 1 processor");
     for (const std::vector<int>& mask : MasksOf(two)) EXPECT_EQ(mask, std::vector<int>{last});
   });
+}
+
+TEST(ThreadPool, WorksWithThoseThatTheSystemStarts) {
+  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer does not live with little address space";
+  // In a process of its own, because the limit stays.
+  EXPECT_EXIT(
+      {
+        const rlimit little = {size_t{512} << 20, size_t{512} << 20};
+        if (::setrlimit(RLIMIT_AS, &little) != 0) _exit(2);
+        ThreadPool pool(1000, 0);  // of 8 MiB stacks
+        std::atomic<int64_t> sum{0};
+        pool.ParallelFor(100, 1, [&](int64_t begin, int64_t end, int) { sum += end - begin; });
+        _exit(pool.threads() < 1000 && sum == 100 ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(ThreadPool, IdlePoolsEnd) {
