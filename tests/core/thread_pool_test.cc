@@ -203,19 +203,19 @@ TEST(ThreadPool, PinsWithinTheMaskOfItsMaker) {
   });
 }
 
+// In a process of its own, because the limit stays.
+[[noreturn]] void AskForMoreThreadsThanFit() {
+  const rlimit little = {size_t{512} << 20, size_t{512} << 20};
+  if (::setrlimit(RLIMIT_AS, &little) != 0) _exit(2);
+  ThreadPool pool(1000, 0);  // of 8 MiB stacks
+  std::atomic<int64_t> sum{0};
+  pool.ParallelFor(100, 1, [&](int64_t begin, int64_t end, int) { sum += end - begin; });
+  _exit(pool.threads() < 1000 && sum == 100 ? 0 : 1);
+}
+
 TEST(ThreadPool, WorksWithThoseThatTheSystemStarts) {
   if (testing::kSanitized) GTEST_SKIP() << "a sanitizer does not live with little address space";
-  // In a process of its own, because the limit stays.
-  EXPECT_EXIT(
-      {
-        const rlimit little = {size_t{512} << 20, size_t{512} << 20};
-        if (::setrlimit(RLIMIT_AS, &little) != 0) _exit(2);
-        ThreadPool pool(1000, 0);  // of 8 MiB stacks
-        std::atomic<int64_t> sum{0};
-        pool.ParallelFor(100, 1, [&](int64_t begin, int64_t end, int) { sum += end - begin; });
-        _exit(pool.threads() < 1000 && sum == 100 ? 0 : 1);
-      },
-      ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(AskForMoreThreadsThanFit(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(ThreadPool, IdlePoolsEnd) {
