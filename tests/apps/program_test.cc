@@ -31,7 +31,7 @@ TEST(Program, SaysItsVersion) {
 TEST(Program, OutputThatCannotBeWrittenIsAnError) {
   const TemporaryFolder folder;
   const std::string err = folder.Path("err");
-  for (const std::string arguments :
+  for (const std::string& arguments :
        {std::string("--version"), "inspect --json --model " + kMiniModel}) {
     const std::string line =
         std::string(MINKE_BINARY_DIR) + "/minke " + arguments + " > /dev/full 2> " + err;
