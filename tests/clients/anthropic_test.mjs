@@ -106,6 +106,8 @@ async function anthropicGoingAwayEndsTheWork() {
     stream.on('text', () => stream.abort());
     const error = await errorOf(() => stream.done());
     check(error instanceof Anthropic.APIUserAbortError, `going away: ${error}`);
+    // Else the first would be taken for the second, which would be given up before it is sent.
+    checkEqual((await server.answers()).length, 1, 'answers');
     const gone = new AbortController();
     const whole = client.messages.create(
       { ...common, messages: user('Tell a story again.') }, { signal: gone.signal });

@@ -158,6 +158,8 @@ async function openaiGoingAwayEndsTheWork() {
       words += chunk.choices[0]?.delta.content ? 1 : 0;
       if (words === 3) abort.abort();
     }
+    // Else the first would be taken for the second, which would be given up before it is sent.
+    checkEqual((await server.answers()).length, 1, 'answers');
     const gone = new AbortController();
     const whole = client.chat.completions.create(
       { model, messages: user('Tell a story again.') }, { signal: gone.signal });
