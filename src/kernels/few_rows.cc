@@ -243,36 +243,50 @@ bool IsWide(const Weight& w) {
          w.rows % kOutputBlock == 0 && w.cols * WeightBytes(w.format) % kLine == 0;
 }
 
+void WideFp8Rows(View<const float> x, const Weight& w, View<float> y, int scale_limit,
+                 ThreadPool& pool) {
+  const int64_t tiles = (w.rows + kTileOutputs - 1) / kTileOutputs;
+  pool.ParallelFor(tiles, pool.GrainFor(x.rows * kTileOutputs * w.cols),
+                   [&](int64_t begin, int64_t end, int) {
+                     const AlignedBytes scaled =
+                         AllocateAligned(static_cast<size_t>(4 * w.cols) * sizeof(float));
+                     for (int64_t tile = begin; tile < end; ++tile) {
+                       const int64_t n = tile * kTileOutputs;
+                       Fp8TileOutputs(x, w, n, std::min(kTileOutputs, w.rows - n), scale_limit,
+                                      reinterpret_cast<float*>(scaled.get()), y);
+                     }
+                   });
+}
+
+void WideBf16Rows(View<const float> x, const Weight& w, View<float> y, ThreadPool& pool) {
+  std::vector<float> ordered(static_cast<size_t>(x.rows * x.cols));
+  OrderInputs(x, nullptr, ordered.data());
+  const auto* words = reinterpret_cast<const uint16_t*>(w.data);
+  pool.ParallelFor(w.rows / kOutputBlock, pool.GrainFor(x.rows * kOutputBlock * w.cols),
+                   [&](int64_t begin, int64_t end, int) {
+                     for (int64_t n = begin * kOutputBlock; n < end * kOutputBlock;
+                          n += kOutputBlock) {
+                       ForRows(x.rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+                         // Of one row the memory is all that counts, and it likes fewer streams.
+                         constexpr int kFours = kRows == 1 ? 1 : 2;
+                         for (int64_t m = n; m < n + kOutputBlock; m += 4 * kFours) {
+                           WideOutputs<kRows, kFours>(ordered.data() + r * w.cols, w.cols,
+                                                      words + m * w.cols, y.Row(r) + m, y.stride);
+                         }
+                       });
+                     }
+                   });
+}
+
 // False if these are no such weights, and nothing was done.
 bool WideFewRows(View<const float> x, const Weight& w, View<float> y, int scale_limit,
                  ThreadPool& pool) {
   if (!IsWide(w)) return false;
-  const bool is_fp8 = w.format == WeightFormat::kFp8Tile32;
-  const int64_t block = is_fp8 ? kTileOutputs : kOutputBlock;
-  const int64_t blocks = (w.rows + block - 1) / block;
-  std::vector<float> ordered(is_fp8 ? 0 : static_cast<size_t>(x.rows * x.cols));
-  if (!is_fp8) OrderInputs(x, nullptr, ordered.data());
-  pool.ParallelFor(
-      blocks, pool.GrainFor(x.rows * block * w.cols), [&](int64_t begin, int64_t end, int) {
-        const AlignedBytes scaled =
-            AllocateAligned(is_fp8 ? static_cast<size_t>(4 * w.cols) * sizeof(float) : 0);
-        for (int64_t n = begin * block; n < std::min(end * block, w.rows); n += block) {
-          if (is_fp8) {
-            Fp8TileOutputs(x, w, n, std::min(block, w.rows - n), scale_limit,
-                           reinterpret_cast<float*>(scaled.get()), y);
-            continue;
-          }
-          const auto* words = reinterpret_cast<const uint16_t*>(w.data) + n * w.cols;
-          ForRows(x.rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-            // Of one row the memory is all that counts, and it likes fewer streams.
-            constexpr int kFours = kRows == 1 ? 1 : 2;
-            for (int64_t m = n; m < n + block; m += 4 * kFours) {
-              WideOutputs<kRows, kFours>(ordered.data() + r * w.cols, w.cols,
-                                         words + (m - n) * w.cols, y.Row(r) + m, y.stride);
-            }
-          });
-        }
-      });
+  if (w.format == WeightFormat::kFp8Tile32) {
+    WideFp8Rows(x, w, y, scale_limit, pool);
+  } else {
+    WideBf16Rows(x, w, y, pool);
+  }
   return true;
 }
 

@@ -145,15 +145,14 @@ HWY_INLINE void AccumulateTile(X x, W w, int64_t vectors, float* HWY_RESTRICT su
 }
 
 // A tile of weights as floats.
-template <typename W>
 struct Tile {
-  W lines;
+  Lines lines;
   int64_t outputs;
   int64_t count;  // inputs
 };
 
-template <int kRows, typename X, typename W>
-HWY_INLINE void AccumulateRows(X x, const Tile<W>& tile, float* sums) {
+template <int kRows>
+HWY_INLINE void AccumulateRows(Lines x, const Tile& tile, float* sums) {
   const int64_t vectors = tile.count / kLanes;
   int64_t n = 0;
   if (tile.outputs >= 4) {
@@ -319,9 +318,9 @@ void DotTileImpl(const DotTileArguments& a) {
     for (int64_t output = 0; output < a.outputs; output += kUnitOutputs) {
       const int64_t outputs = std::min(kUnitOutputs, a.outputs - output);
       for (int64_t first = 0; first < outputs; first += kOutputBlock) {
-        const Tile<Lines> tile = {{a.w + (output + first) * a.w_stride, a.w_stride},
-                                  std::min(kOutputBlock, outputs - first),
-                                  a.cols};
+        const Tile tile = {{a.w + (output + first) * a.w_stride, a.w_stride},
+                           std::min(kOutputBlock, outputs - first),
+                           a.cols};
         float* out = &sums[first / kOutputBlock * kTileSums];
         std::fill_n(out, rows * kRowSums, 0.0f);
         const auto lines = [&](int64_t r) HWY_ATTR {
