@@ -376,14 +376,12 @@ Status CheckIndexer(const ModelConfig& config, std::string_view what) {
                     fmt::format("no kv source may come after candidate source {}, as candidates "
                                 "are blocks of one source's rows",
                                 candidate));
-  // The last kept block may hold a single row; the others are full (architecture.md 4.5).
   const int64_t block = config.candidate_block_size;
-  const int64_t capacity = config.candidate_topk_blocks * block - (block - 1);
-  relations.Require(
-      config.candidate_topk_blocks >= 1 && block >= 1 && capacity >= config.index_topk,
-      fmt::format("{} candidate blocks of {} rows hold fewer rows than index_topk = "
-                  "{}",
-                  config.candidate_topk_blocks, block, config.index_topk));
+  relations.Require(config.candidate_topk_blocks >= 1 && block >= 1 &&
+                        config.candidate_rows_min() >= config.index_topk,
+                    fmt::format("{} candidate blocks of {} rows hold fewer rows than index_topk = "
+                                "{}",
+                                config.candidate_topk_blocks, block, config.index_topk));
   return relations.status();
 }
 

@@ -110,6 +110,11 @@ struct ModelConfig {
   bool has_engram() const { return !engram_layer_ids.empty(); }
   // Columns of one Engram lookup: (engram_max_ngram_size - 1) * engram_n_heads.
   int64_t engram_columns() const { return (engram_max_ngram_size - 1) * engram_n_heads; }
+  // Rows that a full candidate pool has at least: the last kept block may hold a single row, the
+  // others are full (architecture.md 4.5).
+  int64_t candidate_rows_min() const {
+    return (candidate_topk_blocks - 1) * candidate_block_size + 1;
+  }
   int64_t kv_source_ratio(int64_t kv_source_index) const {
     return compress_ratios[static_cast<size_t>(
         kv_source_layer_ids[static_cast<size_t>(kv_source_index)])];

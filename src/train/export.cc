@@ -24,6 +24,7 @@ namespace {
 
 constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kMarkerFile = "minke.json";
+constexpr uint64_t kMarkerBytesMax = uint64_t{64} << 10;
 constexpr std::string_view kWeightSuffix = ".weight";
 constexpr std::string_view kScaleSuffix = ".scale";
 
@@ -181,6 +182,15 @@ Status ExportModel(const Model& model, const std::string& files_dir, const Json&
                        std::as_bytes(std::span(text.data(), text.size()))));
   // Last, because a folder with weights counts as a whole model.
   return WriteWeights(model, out_dir);
+}
+
+Result<Json> ReadModelOrigin(const std::string& model_dir) {
+  const std::string path = JoinPath(model_dir, kMarkerFile);
+  if (!FileExists(path)) return Json();
+  const std::string text = TRY(ReadFile(path, kMarkerBytesMax));
+  const Json marker = TRY(ParseJson(text, path));
+  const Json* origin = marker.Find("trained");
+  return origin == nullptr ? Json() : *origin;
 }
 
 }  // namespace minke::train

@@ -21,4 +21,7 @@ Status WriteWeights(const Model& model, const std::string& out_dir);
 Status ExportModel(const Model& model, const std::string& files_dir, const Json& origin,
                    const std::string& out_dir);
 
+// `origin` of the model in model_dir; null where it does not tell.
+Result<Json> ReadModelOrigin(const std::string& model_dir);
+
 }  // namespace minke::train

@@ -133,9 +133,11 @@ void ForwardPass::OpenIndexGroup(int64_t layer, const Tensor& u, const Tensor& q
   group.vectors.keys = rows.index_keys;
   group.vectors.ratio = role.compress_ratio;
   const bool has_pool = config_.candidate_source_layer_id >= 0;
-  group.selection = {.topk = config_.index_topk,
+  group.selection = {.topk = options_.index_topk > 0 ? options_.index_topk : config_.index_topk,
                      .block_size = has_pool ? config_.candidate_block_size : 0,
-                     .topk_blocks = config_.candidate_topk_blocks,
+                     .topk_blocks = options_.candidate_topk_blocks > 0
+                                        ? options_.candidate_topk_blocks
+                                        : config_.candidate_topk_blocks,
                      .publishes = has_pool && role.publishes_candidates,
                      .restricted = has_pool && role.uses_candidates && options_.pool};
   const int64_t row_count = rows.compressed.size(1);
@@ -148,7 +150,7 @@ void ForwardPass::OpenIndexGroup(int64_t layer, const Tensor& u, const Tensor& q
   if (options_.distill) {
     if (!options_.indexers_only) {
       group.mass.rows =
-          torch::zeros({batch_, tokens_, options_.sparse ? config_.index_topk : row_count});
+          torch::zeros({batch_, tokens_, options_.sparse ? group.selection.topk : row_count});
     }
     group.mass.measured = measured_;
     group.mass.measured_rows = torch::zeros({static_cast<int64_t>(measured_.size()), row_count});
@@ -239,7 +241,7 @@ void ForwardPass::FinishIndex(ForwardResult& result) {
     const Tensor loss =
         options_.indexers_only
             ? ListLoss(group.vectors, group.mass.measured, MeasuredTarget(group),
-                       config_.index_topk)
+                       group.selection.topk)
             : IndexLoss(group.vectors, group.mass.rows, group.selected, 2 * config_.sliding_window);
     result.index_loss = result.index_loss.defined() ? result.index_loss + loss : loss;
     if (options_.sparse && !options_.indexers_only && !group.mass.measured.empty()) {

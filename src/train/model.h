@@ -56,8 +56,10 @@ struct DraftAnchor {
 };
 
 struct ForwardOptions {
-  bool sparse = false;  // the index_topk best rows; else every visible row
-  bool pool = false;    // Reindex layers inside the candidate pool
+  bool sparse = false;                // the index_topk best rows; else every visible row
+  bool pool = false;                  // Reindex layers inside the candidate pool
+  int64_t index_topk = 0;             // instead of the config's; 0: the config's
+  int64_t candidate_topk_blocks = 0;  // as index_topk
   Quantization quantization;
   bool distill = false;  // compute the indexers' loss
   // The indexers alone get gradients, and their loss is ListLoss() instead of KL (train/indexer.h).

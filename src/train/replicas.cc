@@ -63,6 +63,8 @@ ForwardOptions OptionsOf(const StageConfig& stage) {
   ForwardOptions options;
   options.sparse = stage.sparse;
   options.pool = stage.pool;
+  options.index_topk = stage.index_topk;
+  options.candidate_topk_blocks = stage.candidate_topk_blocks;
   options.quantization = stage.quantization;
   options.distill = stage.distill > 0;
   options.indexers_only = stage.indexers_only;

@@ -1,6 +1,7 @@
 // The folder of a run before anything is written to it: whether it may become one, and whose it is.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/result.h"
@@ -11,6 +12,8 @@ namespace minke::train {
 inline constexpr const char* kTrainingConfigFile = "training.json";
 inline constexpr const char* kRunFile = "run.json";
 inline constexpr const char* kRunLockFile = "lock";
+inline constexpr uint64_t kRunFileBytesMax = uint64_t{256} << 10;
+inline constexpr const char* kBegunFrom = "begun_from";  // key of kRunFile and of exported origins
 
 bool HasRun(const std::string& run);
 

@@ -167,6 +167,9 @@ Result<StageConfig> ReadStage(const Json& value, std::string_view what, std::str
   TRY_STATUS(reader.Word("attention", {"dense", "sparse", "sparse+pool"}, &attention));
   stage.sparse = attention > 0;
   stage.pool = attention > 1;
+  TRY_STATUS(reader.Integer("index_topk", 1, kSelectedRowsMax, &stage.index_topk));
+  TRY_STATUS(reader.Integer("candidate_topk_blocks", 1, kCandidateBlocksMax,
+                            &stage.candidate_topk_blocks));
   TRY_STATUS(ReadQuantization(reader, &stage.quantization));
   TRY_STATUS(reader.Number("replay_share", 0, 1, &stage.replay_share));
   TRY_STATUS(ReadWeights(reader, &stage));
@@ -248,6 +251,29 @@ Result<TrainingConfig> ParseTrainingConfig(std::string_view text, std::string_vi
 Result<TrainingConfig> LoadTrainingConfig(const std::string& path) {
   const std::string text = TRY(ReadFile(path, kTrainingConfigBytesMax));
   return ParseTrainingConfig(text, path);
+}
+
+Status CheckStages(const TrainingConfig& training, const ModelConfig& model) {
+  for (const StageConfig& stage : training.stages) {
+    ModelConfig read_as = model;
+    if (stage.index_topk > 0) read_as.index_topk = stage.index_topk;
+    if (stage.candidate_topk_blocks > 0) {
+      read_as.candidate_topk_blocks = stage.candidate_topk_blocks;
+    }
+    if (model.candidate_source_layer_id >= 0 && read_as.candidate_rows_min() < read_as.index_topk) {
+      return Fail(
+          fmt::format("Stage {} selects lists of {} rows in a pool of {} blocks of {} rows, which "
+                      "may hold fewer; give it a larger \"candidate_topk_blocks\".",
+                      stage.name, read_as.index_topk, read_as.candidate_topk_blocks,
+                      read_as.candidate_block_size));
+    }
+    if (!(stage.drafts > 0) || model.num_nextn_predict_layers > 0) continue;
+    return Fail(
+        fmt::format("Stage {} gives \"drafts\" the weight {}, but the model has no DSpark "
+                    "stages; leave it out, or set num_nextn_predict_layers in config.json.",
+                    stage.name, stage.drafts));
+  }
+  return {};
 }
 
 double StageProgress(const StageLength& length, const StageCounters& done) {

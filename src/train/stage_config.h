@@ -58,6 +58,8 @@ struct StageConfig {
   std::array<double, kRowKindCount> kinds = {0, 0, 1};  // shares of rows, by RowKind
   bool sparse = false;
   bool pool = false;
+  int64_t index_topk = 0;             // rows in a list; 0: as the model's config says
+  int64_t candidate_topk_blocks = 0;  // blocks in the pool; 0: as the model's config says
   Quantization quantization;
   double replay_share = 0;  // of the rows: decoder on a truncated window, as after replay
   TargetWeights weights;
@@ -95,6 +97,10 @@ struct TrainingConfig {
 // found. Unknown keys are errors.
 Result<TrainingConfig> ParseTrainingConfig(std::string_view text, std::string_view what);
 Result<TrainingConfig> LoadTrainingConfig(const std::string& path);
+
+// Errors name the first stage that trains what the model has not got, or reads lists that the
+// model's candidate pool may not fill.
+Status CheckStages(const TrainingConfig& training, const ModelConfig& model);
 
 class KeyReader;
 // The key "quantization": "none", "all", or an object with rows ("float", "bf16", "q4k", "harsh"),

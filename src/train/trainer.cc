@@ -274,20 +274,8 @@ Status Trainer::FinishStage() {
   return Save();
 }
 
-Status Trainer::CheckStages() const {
-  const int64_t stages = model_->config().num_nextn_predict_layers;
-  for (const StageConfig& entry : config_.stages) {
-    if (!(entry.drafts > 0) || stages > 0) continue;
-    return Fail(
-        fmt::format("Stage {} gives \"drafts\" the weight {}, but the model has no DSpark "
-                    "stages; leave it out, or set num_nextn_predict_layers in config.json.",
-                    entry.name, entry.drafts));
-  }
-  return {};
-}
-
 Result<RunOutcome> Trainer::Run(const RunCallbacks& callbacks) {
-  TRY_STATUS(CheckStages());
+  TRY_STATUS(CheckStages(config_, model_->config()));
   TRY_STATUS(OpenLog());
   while (position_.stage < static_cast<int64_t>(config_.stages.size())) {
     if (StageProgress(stage().length, position_.in_stage) >= 1) {

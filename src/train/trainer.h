@@ -69,6 +69,9 @@ class Trainer {
   // Leaves out the stages before the one of that name.
   Status BeginAtStage(std::string_view name);
 
+  // Writes the state, as Run() does from time to time.
+  Status Save();
+
   // Runs to the end of the last stage, or until should_stop. The state is written every
   // checkpoint_minutes, at the end of each stage and before it returns kStopped. Errors: a gate
   // that is not met, a loss that is no number, files that cannot be written, what libtorch throws.
@@ -81,9 +84,7 @@ class Trainer {
  private:
   void BeginAt(const RunPosition& trunk);
   Result<StepReport> Step();
-  Status CheckStages() const;  // the model has what they train
   Status FinishStage();
-  Status Save();
   Status OpenLog();
   Status TrimLog();
   Status WriteTo(const std::string& path, OldState old_state);

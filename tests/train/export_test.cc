@@ -53,6 +53,8 @@ TEST(Export, IsAReleasedCheckpointAndTheSameModel) {
   const std::string out = directory.Path("out");
   const Status exported = ExportModel(*model, kMini, Json(JsonObject{{"steps", 7}}), out);
   ASSERT_TRUE(exported) << exported.error().message;
+  EXPECT_EQ(DumpJson(ReadModelOrigin(out).value(), JsonStyle::kCompact), R"({"steps":7})");
+  EXPECT_TRUE(ReadModelOrigin(directory.path()).value().is_null()) << "no model, no origin";
 
   const auto config = LoadConfig(JoinPath(out, "config.json"));
   ASSERT_TRUE(config) << config.error().message;

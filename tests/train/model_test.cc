@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "model/layers.h"
 #include "tests/model/golden_model.h"
@@ -235,6 +236,28 @@ TEST(TrainModel, OnlyIndexersLearnWhereNothingElseIsAsked) {
     if (!is_index) continue;
     EXPECT_GT(parameter.value.grad().abs().max().item<float>(), 0) << parameter.name;
   }
+}
+
+TEST(TrainModel, ListsAndPoolsMayHaveOtherSizesThanTheConfigSays) {
+  ModelConfig config = minke::testing::NanoConfig();
+  ForwardOptions options;
+  options.distill = true;
+  options.sparse = true;
+  options.pool = true;
+  options.index_topk = 16;
+  options.candidate_topk_blocks = 8;
+  const Tensor ids = RandomIds(1, 128);
+  const auto run = [&](const ModelConfig& of, const ForwardOptions& with) {
+    return Must(Model::Create(of, minke::testing::NanoTokenMap(), 1))->Forward(ids, with);
+  };
+  const ForwardResult told = run(config, options);
+  const ForwardResult larger = run(config, ForwardOptions{.sparse = true, .pool = true});
+  config.index_topk = std::exchange(options.index_topk, 0);
+  config.candidate_topk_blocks = std::exchange(options.candidate_topk_blocks, 0);
+  const ForwardResult configured = run(config, options);
+  EXPECT_TRUE(torch::equal(told.hidden, configured.hidden));
+  EXPECT_TRUE(torch::equal(told.index_loss, configured.index_loss));
+  EXPECT_FALSE(torch::equal(told.hidden, larger.hidden));
 }
 
 // Two queries over four rows, of which the first sees two: scores are products with one head.

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "tests/train/nano_config.h"
 #include "train/row_source.h"
 
 namespace minke::train {
@@ -60,14 +61,34 @@ TEST(TrainingConfig, AStageMayTrainTheIndexersAlone) {
   EXPECT_NE(ErrorOf(Plan(R"(, "index_sharpness": 4)")).find("leave it out"), std::string::npos);
 }
 
-TEST(TrainingConfig, TheShippedOnesAreRead) {
+TEST(TrainingConfig, AStageMayReadListsAndPoolsOfItsOwn) {
+  const auto config =
+      ParseTrainingConfig(Plan(R"(, "index_topk": 32, "candidate_topk_blocks": 24)"), "plan.json");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->stages[0].index_topk, 32);
+  EXPECT_EQ(config->stages[0].candidate_topk_blocks, 24);
+}
+
+TEST(TrainingConfig, ListsThatAPoolMayNotFillAreRefused) {
+  const auto check = [](const std::string& more) {
+    const Status status =
+        CheckStages(ParseTrainingConfig(Plan(more), "p").value(), minke::testing::NanoConfig());
+    return status ? "" : status.error().message;
+  };
+  // Seven full blocks of four rows and one row.
+  EXPECT_EQ(check(R"(, "index_topk": 29, "candidate_topk_blocks": 8)"), "");
+  EXPECT_NE(check(R"(, "index_topk": 30, "candidate_topk_blocks": 8)")
+                .find("Stage A selects lists of 30 rows in a pool of 8 blocks of 4 rows"),
+            std::string::npos);
+  EXPECT_NE(check(R"(, "index_topk": 94)").find("a pool of 24 blocks"), std::string::npos);
+}
+
+TEST(TrainingConfig, TheShippedOneIsRead) {
   const std::string nano = std::string(MINKE_SOURCE_DIR) + "/models/nano/";
   const auto training = LoadTrainingConfig(nano + "training.json");
   ASSERT_TRUE(training) << training.error().message;
-  EXPECT_EQ(training->stages.size(), 7u);
-  const auto indexers = LoadTrainingConfig(nano + "indexers.json");
-  ASSERT_TRUE(indexers) << indexers.error().message;
-  EXPECT_TRUE(indexers->stages.at(0).indexers_only);
+  ASSERT_EQ(training->stages.size(), 8u);
+  EXPECT_TRUE(training->stages.back().indexers_only);
 }
 
 TEST(TrainingConfig, ErrorsNameTheKeyAndItsPlace) {
@@ -81,6 +102,8 @@ TEST(TrainingConfig, ErrorsNameTheKeyAndItsPlace) {
       {R"(, "muon_rate": "fast")", "stages[0].muon_rate"},
       {R"(, "warmup_steps": 1.5)", "stages[0].warmup_steps"},
       {R"(, "attention": "pool")", "stages[0].attention"},
+      {R"(, "index_topk": 0)", "stages[0].index_topk"},
+      {R"(, "candidate_topk_blocks": "all")", "stages[0].candidate_topk_blocks"},
       {R"(, "quantization": "some")", "stages[0].quantization"},
       {R"(, "quantization": {"row": "q4k"})", "stages[0].quantization.row"},
       {R"(, "train": "index")", "stages[0].train"},

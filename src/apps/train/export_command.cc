@@ -10,6 +10,7 @@
 #include "core/json.h"
 #include "train/export.h"
 #include "train/model_folder.h"
+#include "train/run_folder.h"
 #include "train/trainer.h"
 
 namespace minke::train {
@@ -21,12 +22,16 @@ Status Export(const ExportFlags& flags) {
   StateFile state;
   const std::unique_ptr<Model> model =
       TRY(OpenState(folder, JoinPath(flags.run, state_name), &state));
-  const Json origin(JsonObject{{"training_config", state.identity.training_config},
-                               {"corpus", state.identity.corpus},
-                               {"seed", state.identity.seed},
-                               {"replicas", state.identity.replicas},
-                               {"steps", state.position.step},
-                               {"tokens", state.position.tokens}});
+  Json origin(JsonObject{{"training_config", state.identity.training_config},
+                         {"corpus", state.identity.corpus},
+                         {"seed", state.identity.seed},
+                         {"replicas", state.identity.replicas},
+                         {"steps", state.position.step},
+                         {"tokens", state.position.tokens}});
+  const std::string run_path = JoinPath(flags.run, kRunFile);
+  const std::string run_text = TRY(ReadFile(run_path, kRunFileBytesMax));
+  const Json run = TRY(ParseJson(run_text, run_path));
+  if (const Json* begun_from = run.Find(kBegunFrom)) origin.Set(kBegunFrom, *begun_from);
   TRY_STATUS(ExportModel(*model, flags.run, origin, flags.out));
   std::cout << fmt::format("{}: step {}, {} tokens. minke inspect --model {} shows it.\n",
                            flags.out, state.position.step, state.position.tokens, flags.out);

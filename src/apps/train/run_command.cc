@@ -24,6 +24,7 @@
 #include "core/storage_system.h"
 #include "train/blas_check.h"
 #include "train/digest.h"
+#include "train/export.h"
 #include "train/generated_rows.h"
 #include "train/model_folder.h"
 #include "train/run_folder.h"
@@ -32,8 +33,6 @@
 
 namespace minke::train {
 namespace {
-
-constexpr uint64_t kRunFileBytesMax = uint64_t{64} << 10;
 
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // or a handler could not write to it
@@ -54,6 +53,7 @@ struct RunOrigin {
   std::string corpus;
   uint64_t seed = 0;
   int64_t replicas = 1;
+  Json begun_from;  // the origin of the model whose weights it began with; null: none, or untold
 };
 
 Status CopyFile(const std::string& from, const std::string& to) {
@@ -96,8 +96,9 @@ Result<StorageFile> TakeFolder(const RunFlags& flags, bool resume) {
 }
 
 Status WriteOrigin(const std::string& run, const RunOrigin& origin) {
-  const Json json(
+  Json json(
       JsonObject{{"corpus", origin.corpus}, {"seed", origin.seed}, {"replicas", origin.replicas}});
+  if (!origin.begun_from.is_null()) json.Set(kBegunFrom, origin.begun_from);
   return WriteText(JoinPath(run, kRunFile), DumpJson(json, JsonStyle::kPretty) + '\n');
 }
 
@@ -109,6 +110,7 @@ Result<RunOrigin> ReadOrigin(const std::string& run) {
   origin.corpus = TRY(JsonString(json, "corpus", path));
   origin.seed = static_cast<uint64_t>(TRY(JsonInt(json, "seed", path)));
   origin.replicas = TRY(JsonInt(json, "replicas", path));
+  if (const Json* begun_from = json.Find(kBegunFrom)) origin.begun_from = *begun_from;
   if (origin.replicas < 1 || origin.replicas > kReplicasMax) {
     return Fail(fmt::format("{}: replicas must be from 1 to {}, found {}.", path, kReplicasMax,
                             origin.replicas));
@@ -130,7 +132,8 @@ Result<RunOrigin> MakeOrigin(const RunFlags& flags, const TrainingConfig& config
   if (resume) {
     origin = TRY(ReadOrigin(flags.run));
   } else {
-    origin = {{}, config.seed, DefaultReplicas(config)};
+    origin = {{}, config.seed, DefaultReplicas(config), Json()};
+    if (!flags.init.empty()) origin.begun_from = TRY(ReadModelOrigin(flags.init));
   }
   if (!flags.corpus.empty()) origin.corpus = std::filesystem::absolute(flags.corpus).string();
   if (flags.seed) origin.seed = *flags.seed;
@@ -224,6 +227,10 @@ Result<RunOutcome> Run(const RunFlags& flags) {
   Trainer trainer(std::move(config), std::move(identity), std::move(model), *rows, flags.run);
   TRY_STATUS(Begin(flags, resume, &trainer));
   NoteDamagedLog(trainer, flags.run);
+  // A run that is killed before its first state begins anew; what it had from elsewhere would be
+  // missing then.
+  const bool has_beginning = !flags.init.empty() || !flags.branch.empty() || !flags.stage.empty();
+  if (!resume && has_beginning) TRY_STATUS(trainer.Save());
   TRY_STATUS(WriteOrigin(flags.run, origin));
   // Changes that were accepted are from now on the run's own.
   if (resume && config_path != in_run) TRY_STATUS(CopyFile(config_path, in_run));
