@@ -165,7 +165,7 @@ Status WriteFile(const std::string& path, std::span<const std::byte> bytes, File
 
 bool FileExists(const std::string& path) {
   struct stat info = {};
-  return ::stat(path.c_str(), &info) == 0;
+  return ::stat(path.c_str(), &info) == 0 || errno == EACCES;
 }
 
 std::string JoinPath(const std::string& directory, const std::string& name) {

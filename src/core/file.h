@@ -50,6 +50,7 @@ enum class FileAccess { kEverybody, kOwnerOnly };
 // Writes a file whole (through a temporary name and rename, so that no half file is ever seen).
 Status WriteFile(const std::string& path, std::span<const std::byte> bytes,
                  FileAccess access = FileAccess::kEverybody);
+// Also where nobody may look, so that reading it tells that, instead of that nothing is there.
 bool FileExists(const std::string& path);
 std::string JoinPath(const std::string& directory, const std::string& name);
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -125,6 +127,25 @@ TEST(File, ExistsFollowsTheFileSystem) {
   EXPECT_FALSE(FileExists(directory.Path("file")));
   directory.Write("file", "");
   EXPECT_TRUE(FileExists(directory.Path("file")));
+}
+
+// Root may look everywhere, so the child becomes somebody else.
+TEST(File, InAFolderThatNobodyMayReadIsNotToldAsMissing) {
+  const TempDirectory directory;
+  const std::string folder = directory.Path("folder");
+  std::filesystem::create_directory(folder);
+  std::filesystem::permissions(directory.path(), std::filesystem::perms::others_all,
+                               std::filesystem::perm_options::add);
+  std::filesystem::permissions(folder, std::filesystem::perms::none);
+  const auto look = [&folder] {
+    constexpr uid_t kNobody = 65534;
+    if (::geteuid() == 0 && ::setuid(kNobody) != 0) std::_Exit(2);
+    const Result<std::string> text = ReadFile(folder + "/file", 10);
+    const bool told = !text && text.error().message.find("Permission denied") != std::string::npos;
+    std::_Exit(FileExists(folder + "/file") && told ? 0 : 1);
+  };
+  EXPECT_EXIT(look(), ::testing::ExitedWithCode(0), "");
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
 }
 
 }  // namespace
