@@ -1,7 +1,7 @@
 # Every source file of the program, folder by folder, lowest layer first.
 minke_library(core
-  SOURCES result.cc tensor.cc block_pool.cc processors.cc thread_pool.cc available_memory.cc
-    file.cc storage_system.cc json.cc numeric_formats.cc
+  SOURCES result.cc tensor.cc block_pool.cc processors.cc thread_pool.cc thread_start.cc
+    available_memory.cc file.cc storage_system.cc json.cc numeric_formats.cc
   DEPS Threads::Threads PkgConfig::FMT)
 minke_library(kernels
   SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc few_rows.cc

@@ -207,7 +207,13 @@ void Chat::Ask(const std::string& question) {
     status.Clear();
     printer.Print(event);
   };
-  const InterruptWatch watch(interrupts_, cancel, /*second_exits=*/!input_.interactive());
+  const Result<std::unique_ptr<InterruptWatch>> watch =
+      InterruptWatch::Start(interrupts_, cancel, /*second_exits=*/!input_.interactive());
+  if (!watch) {
+    failed_ = true;
+    PrintError(watch.error());
+    return;
+  }
   const bool about_document = !document_.empty() && conversation_.messages().empty();
   Result<GenerationResult> result =
       conversation_.Ask(about_document ? AskAbout(document_, question) : question, options);

@@ -175,7 +175,8 @@ Status Generate(const GenerateFlags& flags) {
   const std::string file_text = TRY(ReadPromptFile(flags));
   Interrupts interrupts = TRY(Interrupts::Create());
   std::atomic<bool> cancel = false;
-  const InterruptWatch watch(interrupts, cancel, /*second_exits=*/true);
+  const std::unique_ptr<InterruptWatch> watch =
+      TRY(InterruptWatch::Start(interrupts, cancel, /*second_exits=*/true));
   const std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, flags.cache));
   const ChatPrompt prompt = TRY(MakePrompt(*engine, flags, file_text));
   LogitsFile logits_file(flags.logits_out);

@@ -14,6 +14,8 @@
 
 #include <fmt/format.h>
 
+#include "core/thread_start.h"
+
 namespace minke {
 namespace {
 
@@ -88,14 +90,21 @@ Interrupts::Woken Interrupts::Wait(int file_descriptor) {
   }
 }
 
-InterruptWatch::InterruptWatch(Interrupts& interrupts, std::atomic<bool>& cancel, bool second_exits)
-    : interrupts_(interrupts), thread_([&interrupts, &cancel, second_exits] {
+Result<std::unique_ptr<InterruptWatch>> InterruptWatch::Start(Interrupts& interrupts,
+                                                              std::atomic<bool>& cancel,
+                                                              bool second_exits) {
+  auto watch = std::unique_ptr<InterruptWatch>(new InterruptWatch(interrupts));
+  watch->thread_ = TRY(StartThread(
+      "watching for Ctrl-C", [&interrupts, &cancel, second_exits](const std::stop_token&) {
         while (interrupts.Wait(interrupts.wake_) == Interrupts::Woken::kInterrupt) {
           if (cancel.exchange(true) && second_exits) ExitAtOnce();
         }
-      }) {}
+      }));
+  return watch;
+}
 
 InterruptWatch::~InterruptWatch() {
+  if (!thread_.joinable()) return;
   uint64_t count = 1;
   CHECK(write(interrupts_.wake_, &count, sizeof(count)) == sizeof(count));
   thread_.join();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <thread>
 
 #include "core/result.h"
@@ -45,15 +46,18 @@ class Interrupts {
 // One at a time over an Interrupts, which nobody else reads meanwhile.
 class InterruptWatch {
  public:
-  // `interrupts` and `cancel` outlive it.
-  InterruptWatch(Interrupts& interrupts, std::atomic<bool>& cancel, bool second_exits);
+  // `interrupts` and `cancel` outlive it. Fails where the system starts no thread for it.
+  static Result<std::unique_ptr<InterruptWatch>> Start(Interrupts& interrupts,
+                                                       std::atomic<bool>& cancel,
+                                                       bool second_exits);
   ~InterruptWatch();
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
 
  private:
+  explicit InterruptWatch(Interrupts& interrupts) : interrupts_(interrupts) {}
   Interrupts& interrupts_;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace minke

@@ -104,7 +104,10 @@ Status Serve(const ServeFlags& flags) {
   PrintNote(fmt::format("{}: running requests have {:.0f} s to end; once more ends at once.",
                         interrupts.Name(), flags.drain_seconds));
   std::atomic<bool> interrupted = true;  // so the next one is the second
-  const InterruptWatch watch(interrupts, interrupted, /*second_exits=*/true);
+  const Result<std::unique_ptr<InterruptWatch>> watch =
+      InterruptWatch::Start(interrupts, interrupted, /*second_exits=*/true);
+  // What runs may still end in order.
+  if (!watch) PrintNote(fmt::format("once more is not heard. {}", watch.error().message));
   if (!server->Drain(flags.drain_seconds)) {
     PrintNote("requests that were still running were cut off; what they read is in the cache.");
   }

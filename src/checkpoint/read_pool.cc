@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/thread_start.h"
+
 namespace minke {
 
-ReadPool::ReadPool(int readers) {
+Result<std::unique_ptr<ReadPool>> ReadPool::Create(int readers) {
   CHECK(readers >= 1 && readers <= kReadersMax);
-  readers_.reserve(static_cast<size_t>(readers));
-  for (int i = 0; i < readers; ++i) readers_.emplace_back([this] { ReadLoop(); });
+  auto pool = std::unique_ptr<ReadPool>(new ReadPool());
+  pool->readers_.reserve(static_cast<size_t>(readers));
+  for (int i = 0; i < readers; ++i) {
+    pool->readers_.push_back(TRY(StartThread(
+        "reading the weights", [own = pool.get()](const std::stop_token&) { own->ReadLoop(); })));
+  }
+  return pool;
 }
 
 ReadPool::~ReadPool() {

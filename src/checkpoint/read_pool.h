@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -57,7 +58,8 @@ struct ReadTotals {
 // Thread safety: Start() to Wait() are for one thread; totals() for any.
 class ReadPool {
  public:
-  explicit ReadPool(int readers);  // REQUIRES 1 <= readers <= kReadersMax
+  // Fails where the system starts fewer threads. REQUIRES 1 <= readers <= kReadersMax.
+  static Result<std::unique_ptr<ReadPool>> Create(int readers);
   // Forgets queued reads and waits for running ones.
   ~ReadPool();
   ReadPool(const ReadPool&) = delete;
@@ -83,6 +85,7 @@ class ReadPool {
     ReadBatch* batch = nullptr;
     ReadRequest request;
   };
+  ReadPool() = default;
   void ReadLoop();
   double WaitedSeconds(Clock::time_point now) const;  // REQUIRES the mutex
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/thread_start.h"
 #include "engine/service_impl.h"
 
 namespace minke {
@@ -62,8 +63,15 @@ Service::Impl::Impl(std::unique_ptr<Engine> engine_in, Engine::Impl& parts_in,
                  .step_rows_max = options_in.step_rows_max,
                  .queue_seconds_max = options_in.queue_seconds_max}) {
   published.cache = engine->cache_status();
-  engine_thread = std::jthread([this] { Loop(); });
-  if (options.stall_seconds_max > 0) watchdog = std::jthread([this] { Watch(); });
+}
+
+Status Service::Impl::StartThreads() {
+  engine_thread = TRY(StartThread("the engine", [this](const std::stop_token&) { Loop(); }));
+  if (options.stall_seconds_max > 0) {
+    watchdog =
+        TRY(StartThread("the watchdog of the engine", [this](const std::stop_token&) { Watch(); }));
+  }
+  return {};
 }
 
 Service::Impl::~Impl() {
@@ -72,7 +80,7 @@ Service::Impl::~Impl() {
     stopping = true;
   }
   work_came.notify_all();
-  engine_thread.join();
+  if (engine_thread.joinable()) engine_thread.join();
   {
     const std::lock_guard<std::mutex> lock(mutex);
     engine_stopped = true;
@@ -185,6 +193,7 @@ Result<std::unique_ptr<Service>> Service::Start(std::unique_ptr<Engine> engine,
   TRY_STATUS(CheckServiceOptions(options));
   Engine::Impl& parts = *engine->impl_;
   auto impl = std::make_unique<Impl>(std::move(engine), parts, options);
+  TRY_STATUS(impl->StartThreads());
   return std::unique_ptr<Service>(new Service(std::move(impl)));
 }
 

@@ -52,6 +52,8 @@ struct Service::Impl {
 
   Impl(std::unique_ptr<Engine> engine_in, Engine::Impl& parts_in, const ServiceOptions& options_in);
   ~Impl();
+  // Once, before anything else. After an error there is nothing but the destructor.
+  Status StartThreads();
 
   double Now() const;
   Status Refusal(int64_t prompt_tokens) const;  // REQUIRES mutex held

@@ -93,8 +93,8 @@ Result<PageMemory> CopyWeights(const ModelConfig& config, Checkpoint& checkpoint
     TouchOwnPages(bytes, PageOwners(places, begin, begin + bytes.size(), pool.threads()), pool);
   };
   options.progress = progress;
-  ReadPool readers(kCopyReaders);
-  Result<PageMemory> memory = LoadTensors(*reader, readers, names, checkpoint, options);
+  const std::unique_ptr<ReadPool> readers = TRY(ReadPool::Create(kCopyReaders));
+  Result<PageMemory> memory = LoadTensors(*reader, *readers, names, checkpoint, options);
   pool.ReleaseCaller();
   return memory;
 }

@@ -43,7 +43,7 @@ Result<std::unique_ptr<WeightStream>> WeightStream::Create(const ModelConfig& co
                                                            int64_t budget_bytes) {
   auto stream = std::unique_ptr<WeightStream>(new WeightStream(config, budget_bytes));
   stream->reader_ = TRY(CheckpointReader::Open(checkpoint));
-  stream->pool_ = std::make_unique<ReadPool>(kWeightReaders);
+  stream->pool_ = TRY(ReadPool::Create(kWeightReaders));
   stream->LayOutExperts(checkpoint);
   stream->NumberEngramBlocks(checkpoint);
   TRY_STATUS(stream->LoadDense(checkpoint));

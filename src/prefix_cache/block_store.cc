@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/thread_start.h"
 #include "prefix_cache/block_store_impl.h"
 #include "prefix_cache/record_format.h"
 #include "prefix_cache/store_reader.h"
@@ -227,7 +228,7 @@ Status BlockStore::Impl::OpenToWrite() {
   };
   writer = TRY(StoreWriter::Open(options, system, files, counters, std::move(hooks)));
   TRY_STATUS(OpenReader());
-  thread = std::jthread([this]() { Run(); });
+  thread = TRY(StartThread("writing the disk cache", [this](const std::stop_token&) { Run(); }));
   return {};
 }
 

@@ -10,6 +10,7 @@
 
 #include <fmt/core.h>
 
+#include "core/thread_start.h"
 #include "server/http_server_connection.h"
 
 namespace minke {
@@ -67,7 +68,7 @@ struct HttpServer::Impl {
   Impl& operator=(const Impl&) = delete;
 
   Status Listen();
-  void Run();
+  Status Run();
   void Accept();
   void AcceptLater();
   bool OnAccepted(const NetError& error, HttpLoop& loop, net::ip::tcp::socket socket);
@@ -106,10 +107,10 @@ Status HttpServer::Impl::Listen() {
   return {};
 }
 
-void HttpServer::Impl::Run() {
+Status HttpServer::Impl::Run() {
   Accept();
   for (const std::unique_ptr<HttpLoop>& loop : loops) {
-    threads.emplace_back([&io = loop->io] {
+    threads.push_back(TRY(StartThread("the HTTP server", [&io = loop->io](const std::stop_token&) {
       while (true) {
         try {
           io.run();
@@ -118,8 +119,9 @@ void HttpServer::Impl::Run() {
           // Memory for one event did not suffice; the others still have to be served.
         }
       }
-    });
+    })));
   }
+  return {};
 }
 
 void HttpServer::Impl::Accept() {
@@ -201,12 +203,12 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options
   try {
     auto impl = std::make_unique<Impl>(options, std::move(handler));
     TRY_STATUS(impl->Listen());
-    impl->Run();
+    TRY_STATUS(impl->Run());
     return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
   } catch (const std::exception& error) {
     return Fail(ErrorCode::kIo,
                 fmt::format("The HTTP server cannot start on {}:{}: {}. Close other programs or "
-                            "raise the limits of descriptors and threads.",
+                            "raise the limit of descriptors (ulimit -n).",
                             options.address, options.port, error.what()));
   }
 }

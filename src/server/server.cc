@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/file.h"
+#include "core/thread_start.h"
 #include "server/request_guard.h"
 #include "server/server_impl.h"
 #include "text/control_tokens.h"
@@ -84,9 +85,9 @@ Status Server::Impl::Open(std::unique_ptr<Service> service_in) {
   }
   started_unix = static_cast<int64_t>(std::time(nullptr));
   id_seed = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  workers =
-      std::make_unique<WorkerPool>(kRequestThreads, kRequestsWaitingMax, kRequestBytesWaitingMax);
-  ticker = std::jthread([this](const std::stop_token& stop) { RunTicker(stop); });
+  workers = TRY(WorkerPool::Create(kRequestThreads, kRequestsWaitingMax, kRequestBytesWaitingMax));
+  ticker = TRY(StartThread("what the server does once a second",
+                           [this](const std::stop_token& stop) { RunTicker(stop); }));
   HttpOptions http_options = options.http;
   http_options.body_bytes_max =
       std::min(http_options.body_bytes_max, static_cast<int64_t>(kRequestBytesMax));

@@ -2,11 +2,21 @@
 
 #include <utility>
 
+#include "core/thread_start.h"
+
 namespace minke {
 
-WorkerPool::WorkerPool(int threads, size_t queued_max, size_t queued_bytes_max)
-    : queued_max_(queued_max), queued_bytes_max_(queued_bytes_max) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+WorkerPool::WorkerPool(size_t queued_max, size_t queued_bytes_max)
+    : queued_max_(queued_max), queued_bytes_max_(queued_bytes_max) {}
+
+Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(int threads, size_t queued_max,
+                                                       size_t queued_bytes_max) {
+  auto pool = std::unique_ptr<WorkerPool>(new WorkerPool(queued_max, queued_bytes_max));
+  for (int i = 0; i < threads; ++i) {
+    pool->threads_.push_back(TRY(StartThread(
+        "reading requests", [own = pool.get()](const std::stop_token&) { own->Run(); })));
+  }
+  return pool;
 }
 
 WorkerPool::~WorkerPool() {

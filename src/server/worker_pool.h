@@ -6,16 +6,21 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/result.h"
 
 namespace minke {
 
 class WorkerPool {
  public:
-  // queued_bytes_max: of what the waiting jobs hold; a single one may hold more.
-  WorkerPool(int threads, size_t queued_max, size_t queued_bytes_max);
+  // queued_bytes_max: of what the waiting jobs hold; a single one may hold more. Fails where the
+  // system starts fewer threads.
+  static Result<std::unique_ptr<WorkerPool>> Create(int threads, size_t queued_max,
+                                                    size_t queued_bytes_max);
   // Runs what is queued, then ends the threads.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -25,6 +30,7 @@ class WorkerPool {
   [[nodiscard]] bool Post(size_t bytes, std::function<void()> job);
 
  private:
+  WorkerPool(size_t queued_max, size_t queued_bytes_max);
   void Run();
 
   struct Job {

@@ -99,8 +99,8 @@ TEST(CheckpointReader, LoadedTensorsAreTheMappedOnesElsewhere) {
   }
   ASSERT_GT(names.size(), 10u);
   const auto reader = std::move(*CheckpointReader::Open(checkpoint));
-  ReadPool pool(3);
-  const Result<PageMemory> memory = LoadTensors(*reader, pool, names, checkpoint);
+  const std::unique_ptr<ReadPool> pool = ReadPool::Create(3).value();
+  const Result<PageMemory> memory = LoadTensors(*reader, *pool, names, checkpoint);
   ASSERT_TRUE(memory.has_value()) << memory.error().message;
   const std::set<std::string_view> loaded(names.begin(), names.end());
   for (const auto& [name, tensor] : checkpoint.tensors()) {
@@ -125,7 +125,7 @@ TEST(CheckpointReader, LoadsInSteps) {
       if (mapped.size() % 3 != 0 && mapped.size() < 100) names.push_back(tensor.name);
     }
     const auto reader = std::move(*CheckpointReader::Open(checkpoint));
-    ReadPool pool(3);
+    const std::unique_ptr<ReadPool> pool = ReadPool::Create(3).value();
     size_t prepared = 0;
     uint64_t read = 0;
     LoadOptions options;
@@ -141,7 +141,7 @@ TEST(CheckpointReader, LoadsInSteps) {
       EXPECT_LE(done, total);
       read = done;
     };
-    const Result<PageMemory> memory = LoadTensors(*reader, pool, names, checkpoint, options);
+    const Result<PageMemory> memory = LoadTensors(*reader, *pool, names, checkpoint, options);
     ASSERT_TRUE(memory.has_value()) << memory.error().message;
     EXPECT_EQ(prepared, memory->bytes().size());
     EXPECT_EQ(read, memory->bytes().size());
@@ -173,9 +173,9 @@ TEST(CheckpointReader, ATruncatedShardNamesFileAndTensor) {
   }
   const std::string path(last->file);
   std::filesystem::resize_file(path, last->begin + last->bytes.size() / 2);
-  ReadPool pool(2);
+  const std::unique_ptr<ReadPool> pool = ReadPool::Create(2).value();
   const std::string_view name = last->name;
-  const Result<PageMemory> memory = LoadTensors(*reader, pool, {&name, 1}, checkpoint);
+  const Result<PageMemory> memory = LoadTensors(*reader, *pool, {&name, 1}, checkpoint);
   ASSERT_FALSE(memory.has_value());
   EXPECT_EQ(memory.error().code, ErrorCode::kIo);
   for (const std::string_view part : {std::string_view(path), name}) {

@@ -69,9 +69,9 @@ uint64_t PageAt(const std::byte* data) {
 class PieceCacheBench {
  public:
   PieceCacheBench(int64_t slots, int readers, double half_life = 100)
-      : pool(readers),
+      : pool(ReadPool::Create(readers).value()),
         cache(std::move(*PieceCache::Create(
-            pool,
+            *pool,
             {.slot_bytes = kPieceBytes, .slot_count = slots, .half_life = half_life, .what = "it"},
             [this](int64_t piece, std::vector<PieceExtent>& extents) {
               const auto begin = static_cast<uint64_t>(piece) * kPieceBytes;
@@ -106,13 +106,13 @@ class PieceCacheBench {
     std::align(kPageBytes, kPageBytes, start, space);
     ReadBatch last;
     const ReadRequest request{&source, 0, {static_cast<std::byte*>(start), kPageBytes}};
-    pool.Start(last, {&request, 1}, ReadUrgency::kAhead);
+    pool->Start(last, {&request, 1}, ReadUrgency::kAhead);
     const ReadBatch* const batch = &last;
-    pool.Wait({&batch, 1});
+    pool->Wait({&batch, 1});
   }
 
   NumberedPages source;
-  ReadPool pool;
+  std::unique_ptr<ReadPool> pool;
   std::unique_ptr<PieceCache> cache;
 };
 
@@ -263,7 +263,7 @@ TEST(PieceCache, EndsWhileReadsAreRunning) {
 
 TEST(ReadPool, UrgentReadsComeFirstAndHurryingMovesThem) {
   NumberedPages source;
-  ReadPool pool(1);
+  const std::unique_ptr<ReadPool> pool = ReadPool::Create(1).value();
   const Result<PageMemory> memory = PageMemory::Map(4 * kPageBytes, "the test");
   ASSERT_TRUE(memory.has_value());
   source.SetOpen(false);
@@ -271,21 +271,21 @@ TEST(ReadPool, UrgentReadsComeFirstAndHurryingMovesThem) {
   const auto start = [&](size_t piece, ReadUrgency urgency) {
     const ReadRequest request{&source, piece * kPieceBytes,
                               memory->bytes().subspan(piece * kPageBytes, kPageBytes)};
-    pool.Start(batches[piece], {&request, 1}, urgency);
+    pool->Start(batches[piece], {&request, 1}, urgency);
   };
   start(0, ReadUrgency::kNow);
   start(1, ReadUrgency::kAhead);
   start(2, ReadUrgency::kAhead);
   start(3, ReadUrgency::kNow);
-  pool.Hurry(batches[2]);
+  pool->Hurry(batches[2]);
   source.SetOpen(true);
   const ReadBatch* const last = &batches[1];
-  EXPECT_EQ(pool.Wait({&last, 1}), 0u);
+  EXPECT_EQ(pool->Wait({&last, 1}), 0u);
   std::vector<uint64_t> log = source.Log();
   EXPECT_EQ(log.back(), 1u) << "the one that is not urgent";
   std::sort(log.begin(), log.end());
   EXPECT_EQ(log, (std::vector<uint64_t>{0, 1, 2, 3}));
-  const ReadTotals totals = pool.totals();
+  const ReadTotals totals = pool->totals();
   EXPECT_EQ(totals.bytes, static_cast<int64_t>(4 * kPageBytes));
   EXPECT_LE(totals.waited_bytes, static_cast<double>(totals.bytes));
   EXPECT_GE(totals.wait_seconds, 0);
@@ -293,7 +293,7 @@ TEST(ReadPool, UrgentReadsComeFirstAndHurryingMovesThem) {
 
 TEST(ReadPool, CancelledReadsAreNotMade) {
   NumberedPages source;
-  ReadPool pool(1);
+  const std::unique_ptr<ReadPool> pool = ReadPool::Create(1).value();
   const Result<PageMemory> memory = PageMemory::Map(2 * kPageBytes, "the test");
   ASSERT_TRUE(memory.has_value());
   source.SetOpen(false);
@@ -301,14 +301,14 @@ TEST(ReadPool, CancelledReadsAreNotMade) {
   for (size_t piece = 0; piece < 2; ++piece) {
     const ReadRequest request{&source, piece * kPieceBytes,
                               memory->bytes().subspan(piece * kPageBytes, kPageBytes)};
-    pool.Start(batches[piece], {&request, 1}, ReadUrgency::kNow);
+    pool->Start(batches[piece], {&request, 1}, ReadUrgency::kNow);
   }
   // One reader, which has at most the first.
-  pool.Cancel(batches[1]);
-  EXPECT_TRUE(pool.Done(batches[1]));
+  pool->Cancel(batches[1]);
+  EXPECT_TRUE(pool->Done(batches[1]));
   source.SetOpen(true);
   const ReadBatch* const first = &batches[0];
-  pool.Wait({&first, 1});
+  pool->Wait({&first, 1});
   EXPECT_EQ(source.Log(), std::vector<uint64_t>{0});
 }
 

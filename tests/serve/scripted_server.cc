@@ -125,7 +125,8 @@ Status ServeScript(int argc, char** argv) {
   constexpr int kNoFile = -1;  // poll() overlooks it
   interrupts.Wait(kNoFile);
   std::atomic<bool> interrupted = true;  // so the next one is the second
-  const InterruptWatch watch(interrupts, interrupted, /*second_exits=*/true);
+  const std::unique_ptr<InterruptWatch> watch =
+      TRY(InterruptWatch::Start(interrupts, interrupted, /*second_exits=*/true));
   if (!server->Drain(kDrainSecondsMax)) return Fail("requests that still ran were cut off.");
   return {};
 }

@@ -12,15 +12,16 @@ namespace {
 // Holds the only thread of a pool until it is let go.
 class HeldPool {
  public:
-  HeldPool(size_t queued_max, size_t bytes_max) : pool_(1, queued_max, bytes_max) {
-    EXPECT_TRUE(pool_.Post(0, [this] {
+  HeldPool(size_t queued_max, size_t bytes_max)
+      : pool_(WorkerPool::Create(1, queued_max, bytes_max).value()) {
+    EXPECT_TRUE(pool_->Post(0, [this] {
       began_.Set();
       go_on_.Wait();
     }));
     EXPECT_TRUE(began_.Wait());
   }
   bool Post(size_t bytes) {
-    return pool_.Post(bytes, [this] { ++ran_; });
+    return pool_->Post(bytes, [this] { ++ran_; });
   }
   void GoOn() { go_on_.Set(); }
   int ran() const { return ran_; }
@@ -29,7 +30,7 @@ class HeldPool {
   Signal began_;
   Signal go_on_;
   std::atomic<int> ran_ = 0;
-  WorkerPool pool_;  // last: it ends first
+  std::unique_ptr<WorkerPool> pool_;  // last: it ends first
 };
 
 TEST(WorkerPool, TakesAsManyJobsAsMayWait) {
