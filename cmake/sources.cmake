@@ -69,8 +69,9 @@ minke_library(bench
   DEPS minke_core minke_kernels minke_checkpoint minke_model minke_text minke_recall minke_engine)
 
 minke_program(minke
-  SOURCES cpu_check.cc main.cc flags.cc model_flags.cc cache_flags.cc cache_command_flags.cc
-    flag_checks.cc common.cc terminal.cc interrupts.cc prompt_input.cc chat_input.cc conversation.cc
+  SOURCES cpu_check.cc main.cc last_words.cc flags.cc model_flags.cc cache_flags.cc
+    cache_command_flags.cc flag_checks.cc common.cc terminal.cc interrupts.cc prompt_input.cc
+    chat_input.cc conversation.cc
     chat_command.cc cache_report.cc cache_listing.cc cache_command.cc explain_command.cc
     generate_command.cc inspect_command.cc
     logits_command.cc simulate_command.cc tokenize_command.cc progress_bar.cc token_pass.cc

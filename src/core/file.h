@@ -14,7 +14,7 @@
 namespace minke {
 
 // A whole file mapped read-only. The mapping lives as long as the object. A file that shrinks
-// while mapped is outside the contract (as for any mmap reader).
+// while mapped raises SIGBUS in whoever reads it (as for any mmap reader).
 class MappedFile {
  public:
   static Result<MappedFile> Open(const std::string& path);

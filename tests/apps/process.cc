@@ -165,8 +165,8 @@ bool TerminalProcess::WaitFor(std::string_view text) {
   return true;
 }
 
-void TerminalProcess::Terminate() {
-  ::kill(pid_, SIGTERM);
+void TerminalProcess::Send(int signal) const {
+  ::kill(pid_, signal);
 }
 
 int TerminalProcess::Wait() {

@@ -55,7 +55,7 @@ class TerminalProcess {
   const std::string& seen() const { return seen_; }
   // Waits for the end; as Finished::exit_code.
   int Wait();
-  void Terminate();  // sends SIGTERM
+  void Send(int signal) const;
 
  private:
   bool ReadSome();

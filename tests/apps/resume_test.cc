@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -77,7 +78,7 @@ TEST(Resume, SigtermInTheMiddleOfAnAnswerKeepsTheConversation) {
     ASSERT_TRUE(chat.WaitFor("> "));
     chat.Type("Tell me something long\n");
     ASSERT_TRUE(chat.WaitFor("Thinking:"));
-    chat.Terminate();
+    chat.Send(SIGTERM);
     EXPECT_EQ(chat.Wait(), 1);
   }
   EXPECT_NE(TemporaryFolder::Read(disk + "/conversation.json").find("something long"),
