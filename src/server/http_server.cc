@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
@@ -55,6 +56,22 @@ tl::unexpected<Error> CannotListen(const HttpOptions& options, const NetError& e
                           v6 ? "]" : "", options.port, error.message(), hint));
 }
 
+// Counts a handler for as long as Asio keeps it.
+class PendingAccept {
+ public:
+  explicit PendingAccept(int& count) : count_(&count) { ++*count_; }
+  PendingAccept(PendingAccept&& other) noexcept : count_(std::exchange(other.count_, nullptr)) {}
+  PendingAccept& operator=(PendingAccept&&) = delete;
+  PendingAccept(const PendingAccept&) = delete;
+  PendingAccept& operator=(const PendingAccept&) = delete;
+  ~PendingAccept() {
+    if (count_ != nullptr) --*count_;
+  }
+
+ private:
+  int* count_;
+};
+
 }  // namespace
 
 struct HttpServer::Impl {
@@ -69,12 +86,16 @@ struct HttpServer::Impl {
 
   Status Listen();
   Status Run();
+  void RunLoop(size_t index);
   void Accept();
   void AcceptLater();
   bool OnAccepted(const NetError& error, HttpLoop& loop, net::ip::tcp::socket socket);
   void CloseListener();
 
   HttpShared shared;
+  // That are pending, pauses before one included; of the first loop's thread. Outlives the
+  // handlers.
+  int accepts = 0;
   std::vector<std::unique_ptr<HttpLoop>> loops;  // the first one accepts
   std::optional<net::ip::tcp::acceptor> acceptor;
   std::optional<net::steady_timer> accept_pause;
@@ -109,42 +130,49 @@ Status HttpServer::Impl::Listen() {
 
 Status HttpServer::Impl::Run() {
   Accept();
-  for (const std::unique_ptr<HttpLoop>& loop : loops) {
-    threads.push_back(TRY(StartThread("the HTTP server", [&io = loop->io](const std::stop_token&) {
-      while (true) {
-        try {
-          io.run();
-          return;
-        } catch (const std::exception&) {
-          // Memory for one event did not suffice; the others still have to be served.
-        }
-      }
-    })));
+  for (size_t i = 0; i < loops.size(); ++i) {
+    threads.push_back(
+        TRY(StartThread("the HTTP server", [this, i](const std::stop_token&) { RunLoop(i); })));
   }
   return {};
+}
+
+void HttpServer::Impl::RunLoop(size_t index) {
+  while (true) {
+    try {
+      // Asio gives a new socket memory before it calls the handler, which then never comes: without
+      // this the server would live on and take no connection any more.
+      if (index == 0 && accepts == 0) Accept();
+      loops[index]->io.run();
+      return;
+    } catch (const std::exception&) {
+      // Memory for one event did not suffice; the others still have to be served.
+      if (index == 0 && accepts == 0) std::this_thread::sleep_for(kAcceptPause);
+    }
+  }
 }
 
 void HttpServer::Impl::Accept() {
   if (!acceptor->is_open()) return;
   HttpLoop& loop = *loops[next_loop];
   next_loop = (next_loop + 1) % loops.size();
-  acceptor->async_accept(loop.io,
-                         [this, &loop](const NetError& error, net::ip::tcp::socket socket) {
-                           bool again = false;
-                           try {
-                             again = OnAccepted(error, loop, std::move(socket));
-                           } catch (const std::exception&) {
-                             // Memory for this connection did not suffice; there will be others.
-                           }
-                           return again ? Accept() : AcceptLater();
-                         });
+  acceptor->async_accept(loop.io, [this, &loop, pending = PendingAccept(accepts)](
+                                      const NetError& error, net::ip::tcp::socket socket) {
+    bool again = false;
+    try {
+      again = OnAccepted(error, loop, std::move(socket));
+    } catch (const std::exception&) {
+      // Memory for this connection did not suffice; there will be others.
+    }
+    return again ? Accept() : AcceptLater();
+  });
 }
 
 // Without a pause a system that is out of descriptors would keep this thread busy with that.
 void HttpServer::Impl::AcceptLater() {
   if (!acceptor->is_open()) return;
   accept_pause->expires_after(kAcceptPause);
-  accept_pause->async_wait([this](const NetError&) { Accept(); });
+  accept_pause->async_wait([this, pending = PendingAccept(accepts)](const NetError&) { Accept(); });
 }
 
 // Returns whether the system has what another connection needs.
@@ -168,7 +196,12 @@ bool HttpServer::Impl::OnAccepted(const NetError& error, HttpLoop& loop,
   } else {
     auto connection = std::make_shared<HttpConnection>(shared, loop, std::move(socket));
     ++shared.connections;
-    net::post(loop.io, [connection] { connection->Begin(); });
+    try {
+      net::post(loop.io, [connection] { connection->Begin(); });
+    } catch (const std::exception&) {
+      --shared.connections;
+      throw;
+    }
   }
   return true;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <exception>
 #include <utility>
 
 #include <fmt/core.h>
@@ -156,16 +157,21 @@ void HttpAnswer::Respond(int status, const HttpHeaders& headers, std::string_vie
   std::function<void()> dropped;  // destroyed after the lock: it may own what calls back here
   const std::lock_guard<std::mutex> lock(mutex_);
   if (stage_ != Stage::kWaiting) return;
+  if (attached_ && !gone_) {
+    HttpAnswerForm form = form_;
+    form.keep_alive = keep_alive_ = form_.keep_alive && !draining_;
+    const bool has_body = StatusHasBody(status);
+    std::string answer = HttpAnswerHead(
+        status, headers, has_body ? fmt::format("Content-Length: {}\r\n", body.size()) : "", form);
+    if (has_body && !form.head_only) answer += body;
+    WakeLocked();
+    // From here on nothing needs memory: an answer that it did not suffice for is not complete, and
+    // another one can be given.
+    unsent_ += static_cast<int64_t>(answer.size());
+    bytes_ = std::move(answer);
+  }
   stage_ = Stage::kComplete;
   dropped.swap(on_gone_);
-  if (!attached_ || gone_) return;
-  HttpAnswerForm form = form_;
-  form.keep_alive = keep_alive_ = form_.keep_alive && !draining_;
-  const bool has_body = StatusHasBody(status);
-  AppendLocked(HttpAnswerHead(
-      status, headers, has_body ? fmt::format("Content-Length: {}\r\n", body.size()) : "", form));
-  if (has_body && !form.head_only) AppendLocked(body);
-  WakeLocked();
 }
 
 void HttpAnswer::Start(int status, const HttpHeaders& headers) {
@@ -239,7 +245,15 @@ void HttpAnswer::Abandon() {
     }
   }
   if (!answer) return;
-  Respond(500, {{"Content-Type", "text/plain"}}, "The server gave no answer to this request.\n");
+  try {
+    Respond(500, {{"Content-Type", "text/plain"}}, "The server gave no answer to this request.\n");
+  } catch (const std::exception&) {
+    // For no answer either does memory suffice: the connection is cut.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stage_ = Stage::kAbandoned;
+    dropped.swap(on_gone_);
+    WakeLocked();
+  }
 }
 
 HttpAnswer::Output HttpAnswer::Take(bool has_room) {

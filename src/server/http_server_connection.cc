@@ -281,8 +281,10 @@ void HttpConnection::Dispatch() {
   request.client = client_;
   // The pending read is how a client that goes away is noticed.
   if (ahead_.size() < kAheadBytesMax) WaitRead();
+  // Outside: a connection without an exchange is closed, because nobody would ever answer.
+  std::shared_ptr<HttpExchange> exchange = NewHttpExchange(std::move(request), answer_);
   try {
-    shared_.handler(NewHttpExchange(std::move(request), answer_));
+    shared_.handler(std::move(exchange));
   } catch (const std::exception&) {
     // The exchange went with the handler's stack, and so the client gets its 500.
   }
