@@ -165,8 +165,11 @@ Result<RequestId> Service::Submit(ServiceRequest request, std::unique_ptr<Answer
     id = ++impl_->last_id;
     entry->id = entry->job.id = id;
     entry->job.submitted = entry->waiting_since = impl_->Now();
-    impl_->incoming.push_back(entry.get());
+    // Nobody may know a request that another one does not, so all memory is taken before.
+    impl_->incoming.reserve(impl_->incoming.size() + 1);
+    Impl::Request* const known = entry.get();
     impl_->requests.emplace(id, std::move(entry));
+    impl_->incoming.push_back(known);
     ++impl_->queued_count;
     impl_->queued_token_count += tokens;
   }

@@ -1,5 +1,6 @@
 #include "server/worker_pool.h"
 
+#include <exception>
 #include <utility>
 
 #include "core/thread_start.h"
@@ -51,7 +52,11 @@ void WorkerPool::Run() {
       queued_bytes_ -= jobs_.front().bytes;
       jobs_.pop_front();
     }
-    job();
+    try {
+      job();
+    } catch (const std::exception&) {
+      // Memory for it did not suffice. What it holds goes with it, and so its client gets a 500.
+    }
   }
 }
 

@@ -27,6 +27,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   // bytes: that the job holds until it runs. False if the queue is full; the job is then not taken.
+  // One that throws ends alone.
   [[nodiscard]] bool Post(size_t bytes, std::function<void()> job);
 
  private:

@@ -1,6 +1,7 @@
 #include "server/worker_pool.h"
 
 #include <atomic>
+#include <new>
 
 #include <gtest/gtest.h>
 
@@ -54,6 +55,17 @@ TEST(WorkerPool, TakesAsManyBytesAsMayWait) {
   EXPECT_TRUE(other.Post(40));
   EXPECT_FALSE(other.Post(1));
   other.GoOn();
+}
+
+TEST(WorkerPool, AJobThatGetsNoMemoryEndsAloneAndLetsGoOfWhatItHolds) {
+  const std::unique_ptr<WorkerPool> pool = WorkerPool::Create(1, 9, 100).value();
+  auto held = std::make_shared<int>(1);
+  const std::weak_ptr<int> watched = held;
+  EXPECT_TRUE(pool->Post(0, [held = std::move(held)] { throw std::bad_alloc(); }));
+  EXPECT_TRUE(WaitUntil([&] { return watched.expired(); }));
+  Signal next;
+  EXPECT_TRUE(pool->Post(0, [&next] { next.Set(); }));
+  EXPECT_TRUE(next.Wait());
 }
 
 }  // namespace
