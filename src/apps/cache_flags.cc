@@ -24,8 +24,10 @@ std::string CheckCapacity(const std::string& text) {
 
 void AddCacheIdentityFlags(CLI::App& command, CacheFlags* flags) {
   command
-      .add_option("--kv-disk", flags->kv_disk,
-                  "Keep what was read in this directory too, so that it outlives the process")
+      .add_option(
+          "--kv-disk", flags->kv_disk,
+          "Keep what was read in this directory too, so that it outlives the process; none: in "
+          "memory alone")
       ->type_name("DIR")
       ->check(NotEmpty("a directory"))
       ->group("Cache");

@@ -54,7 +54,7 @@ class Chat {
         input_(interrupts),
         conversation_(engine, flags.system, MakeChatOptions(flags.thinking, flags.effort)),
         tenant_(flags.cache.tenant),
-        saved_path_(flags.cache.kv_disk.empty()
+        saved_path_(DiskDirectory(flags.cache).empty()
                         ? std::string()
                         : ConversationPath(flags.cache.kv_disk, flags.cache.tenant)),
         max_tokens_(flags.max_tokens),
@@ -106,6 +106,9 @@ void Chat::Greet() const {
 }
 
 Status Chat::Resume() {
+  if (saved_path_.empty()) {
+    return Fail("--resume needs the directory that a conversation was kept in: --kv-disk DIR.");
+  }
   TRY_STATUS(conversation_.Load(saved_path_));
   const JsonArray& messages = conversation_.messages();
   if (messages.size() < 2) return {};

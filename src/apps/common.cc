@@ -127,6 +127,10 @@ Result<std::string> FindModelDir(const std::string& flag) {
               "safetensors files.");
 }
 
+std::string DiskDirectory(const CacheFlags& cache) {
+  return cache.kv_disk == "none" ? std::string() : cache.kv_disk;
+}
+
 Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags, const CacheFlags& cache) {
   EngineOptions options;
   options.model_dir = TRY(FindModelDir(flags.model_dir));
@@ -139,7 +143,7 @@ Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags, const CacheFlag
   options.context_tokens_max = flags.context;
   options.prefill_chunk_tokens = flags.prefill_chunk;
   options.prefill = TRY(ParsePrefillMode(cache.prefill));
-  options.cache.disk_dir = cache.kv_disk;
+  options.cache.disk_dir = DiskDirectory(cache);
   const auto set = [](const char* flag, const std::string& text, int64_t* value) -> Status {
     if (!text.empty()) *value = TRY(ParseByteSize(text, flag));
     return {};

@@ -26,6 +26,9 @@ void PrintNote(std::string_view sentence);
 // above build/release/minke, or share/minke/models/nano beside an installed bin/.
 Result<std::string> FindModelDir(const std::string& flag);
 
+// What --kv-disk names; empty where it is not given, or "none".
+std::string DiskDirectory(const CacheFlags& cache);
+
 Result<EngineOptions> MakeEngineOptions(const ModelFlags& flags, const CacheFlags& cache);
 // On stderr: nobody trained the model.
 void NoteRandomWeights();

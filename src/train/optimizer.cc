@@ -105,7 +105,6 @@ double Optimizer::RateOf(const Parameter& parameter, const Rates& rates) const {
 double Optimizer::Step(const std::vector<torch::Tensor>& gradients, const Rates& rates,
                        ThreadPool& pool) {
   CHECK(gradients.size() == parameters_->size());
-  CHECK(static_cast<size_t>(pool.threads()) == shares_.size());
   std::vector<double> squares(gradients.size(), 0);
   const auto count = static_cast<int64_t>(shares_.size());
   pool.ParallelFor(count, 1, [&](int64_t begin, int64_t end, int) {

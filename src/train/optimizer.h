@@ -36,7 +36,7 @@ class Optimizer {
 
   // gradients[i] belongs to parameter i; undefined: untouched in this step. Returns the norm of
   // AdamW's gradients before clipping; not finite where a gradient is not, and then nothing has
-  // changed. REQUIRES pool.threads() as given to the constructor.
+  // changed. Any number of threads gives the same parameters.
   double Step(const std::vector<torch::Tensor>& gradients, const Rates& rates, ThreadPool& pool);
 
   std::vector<Moments>& moments() { return moments_; }

@@ -47,6 +47,16 @@ TEST(Resume, TheNextProcessGoesOnAsIfTheFirstHadStayed) {
   EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
+TEST(Resume, NoneIsNoDirectory) {
+  const bool had_one = std::filesystem::exists("none");
+  const Finished asked = RunMinke(ChatArguments({"--kv-disk", "none"}), "One\n");
+  EXPECT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_EQ(std::filesystem::exists("none"), had_one);
+  const Finished resumed = RunMinke(ChatArguments({"--kv-disk", "none", "--resume"}), "Two\n");
+  EXPECT_EQ(resumed.exit_code, 1);
+  EXPECT_NE(resumed.err.find("--resume needs the directory"), std::string::npos) << resumed.err;
+}
+
 TEST(Resume, APipeIsToldWhatItGoesOnWith) {
   TemporaryFolder folder;
   const std::vector<std::string> resumed =
