@@ -1,7 +1,7 @@
 # Every source file of the program, folder by folder, lowest layer first.
 minke_library(core
   SOURCES result.cc tensor.cc block_pool.cc processors.cc thread_pool.cc thread_start.cc
-    available_memory.cc file.cc storage_system.cc json.cc numeric_formats.cc
+    available_memory.cc page_memory.cc file.cc storage_system.cc json.cc numeric_formats.cc
   DEPS Threads::Threads PkgConfig::FMT)
 minke_library(kernels
   SOURCES reference.cc reference_selection.cc dispatch.cc matmul.cc few_rows.cc
@@ -11,7 +11,7 @@ minke_library(kernels
 # Highway leaves out the target with the multiply-adds of bytes (AVX3_DL) unless it is asked for.
 target_compile_definitions(minke_kernels PRIVATE HWY_WANT_AVX3_DL)
 minke_library(checkpoint
-  SOURCES safetensors.cc safetensors_writer.cc page_memory.cc direct_file.cc read_pool.cc
+  SOURCES safetensors.cc safetensors_writer.cc direct_file.cc read_pool.cc
     piece_cache.cc checkpoint_reader.cc
   DEPS minke_core)
 minke_library(text
@@ -62,7 +62,7 @@ set_source_files_properties(src/server/http_server_reader.cc src/server/http_ser
 # Adds the web page to the server.
 include(cmake/web.cmake)
 minke_library(bench
-  SOURCES foreign_cpu.cc mapped_memory.cc peaks.cc samples.cc disk_rate.cc machine.cc
+  SOURCES foreign_cpu.cc measured_memory.cc peaks.cc samples.cc disk_rate.cc machine.cc
     random_weights.cc kernel_bench.cc layer_cut.cc synthetic_weights.cc synthetic_checkpoint.cc
     model_work.cc synthetic_context.cc layer_clock.cc stream_report.cc decode_bench.cc
     prefill_bench.cc

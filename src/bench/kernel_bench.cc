@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/mapped_memory.h"
+#include "bench/measured_memory.h"
 #include "bench/random_weights.h"
 
 namespace minke {
@@ -46,7 +46,7 @@ class WeightMemory {
   static Result<WeightMemory> Make(WeightFormat format, int64_t bytes, uint64_t seed) {
     WeightMemory memory;
     memory.format_ = format;
-    memory.memory_ = TRY(MappedMemory::Map(static_cast<size_t>(bytes), PageSize::kHuge));
+    memory.memory_ = TRY(MapMeasuredMemory(static_cast<size_t>(bytes), PageSize::kHuge));
     const std::span<std::byte> all = memory.memory_.bytes();
     const std::span<uint8_t> raw(reinterpret_cast<uint8_t*>(all.data()), all.size());
     // FP4 has one byte of scales for 16 of codes, and FP8 fewer.
@@ -91,7 +91,7 @@ class WeightMemory {
 
  private:
   WeightFormat format_ = WeightFormat::kBf16;
-  MappedMemory memory_;
+  PageMemory memory_;
   std::span<uint8_t> codes_;
   std::span<uint8_t> scales_;
 };

@@ -35,7 +35,7 @@ struct MachineProbe {
   std::function<Result<double>()> measure;
 };
 
-void AddMemoryProbes(const MappedMemory& huge, const MappedMemory& small,
+void AddMemoryProbes(const PageMemory& huge, const PageMemory& small,
                      const std::vector<ThreadPool*>& pools, std::vector<MachineProbe>* probes) {
   for (ThreadPool* pool : pools) {
     const bool all = pool == pools.back();
@@ -94,7 +94,7 @@ std::string ForeignCpuWarning(double share) {
 
 Result<Ceilings> Ceilings::Create(size_t working_set_bytes, ThreadPool& pool) {
   Ceilings ceilings(pool);
-  ceilings.memory_ = TRY(MappedMemory::Map(working_set_bytes, PageSize::kHuge));
+  ceilings.memory_ = TRY(MapMeasuredMemory(working_set_bytes, PageSize::kHuge));
   ceilings.foreign_ = ForeignCpu();
   return ceilings;
 }
@@ -163,9 +163,9 @@ Result<MachineReport> MeasureMachine(const MachineOptions& options) {
   const size_t bytes = WorkingSetBytes(kWorkingSetBytes);
   report.working_set_bytes = static_cast<int64_t>(bytes);
   const int64_t huge_before = HugePageBytesInUse();
-  const MappedMemory huge = TRY(MappedMemory::Map(bytes, PageSize::kHuge));
+  const PageMemory huge = TRY(MapMeasuredMemory(bytes, PageSize::kHuge));
   if (huge_before >= 0) report.huge_page_bytes = HugePageBytesInUse() - huge_before;
-  const MappedMemory small = TRY(MappedMemory::Map(bytes, PageSize::kSmall));
+  const PageMemory small = TRY(MapMeasuredMemory(bytes, PageSize::kSmall));
 
   ThreadPool one(1);
   ThreadPool all(options.threads);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bench/foreign_cpu.h"
-#include "bench/mapped_memory.h"
+#include "bench/measured_memory.h"
 #include "bench/samples.h"
 #include "core/json.h"
 #include "core/result.h"
@@ -49,7 +49,7 @@ class Ceilings {
   explicit Ceilings(ThreadPool& pool) : pool_(&pool) {}
 
   ThreadPool* pool_;
-  MappedMemory memory_;
+  PageMemory memory_;
   Samples read_;
   Samples fma_;
   ForeignCpu foreign_;

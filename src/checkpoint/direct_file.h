@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/page_memory.h"
+#include "core/page_memory.h"
 #include "core/result.h"
 
 namespace minke {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/page_memory.h"
 #include "checkpoint/read_pool.h"
+#include "core/page_memory.h"
 #include "core/result.h"
 
 namespace minke {

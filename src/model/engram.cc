@@ -1,8 +1,8 @@
 // Engram n-gram memory (architecture.md 8.3, 8.4): row ids from the last compressed token ids,
 // lookup, projection, gated write into the residual streams. The hash constants are in
 // engram_hash.cc.
-#include "checkpoint/page_memory.h"
 #include "core/file.h"
+#include "core/page_memory.h"
 #include "model/layers.h"
 #include "model/weight_stream.h"
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/page_memory.h"
 #include "checkpoint/safetensors.h"
+#include "core/page_memory.h"
 #include "core/result.h"
 #include "core/thread_pool.h"
 #include "model/config.h"

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/page_memory.h"
 #include "checkpoint/piece_cache.h"
 #include "checkpoint/read_pool.h"
 #include "checkpoint/safetensors.h"
+#include "core/page_memory.h"
 #include "core/result.h"
 #include "core/tensor.h"
 #include "model/config.h"

@@ -32,27 +32,27 @@ TEST(Samples, RatesHaveThreeDigits) {
   EXPECT_EQ(RateText(0, "/s"), "0.00 /s");
 }
 
-TEST(MappedMemory, IsZeroAlignedAndMovable) {
-  auto mapped = MappedMemory::Map(3 * kHugePageBytes, PageSize::kHuge);
+TEST(MeasuredMemory, IsZeroAlignedAndMovable) {
+  auto mapped = MapMeasuredMemory(3 * kLargePageBytes, PageSize::kHuge);
   ASSERT_TRUE(mapped.has_value()) << mapped.error().message;
-  MappedMemory memory = *std::move(mapped);
-  EXPECT_EQ(memory.bytes().size(), 3 * kHugePageBytes);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.bytes().data()) % kHugePageBytes, 0u);
+  PageMemory memory = *std::move(mapped);
+  EXPECT_EQ(memory.bytes().size(), 3 * kLargePageBytes);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.bytes().data()) % kLargePageBytes, 0u);
   EXPECT_EQ(memory.bytes().front(), std::byte{0});
   memory.bytes().back() = std::byte{7};
-  MappedMemory other = std::move(memory);
+  PageMemory other = std::move(memory);
   EXPECT_EQ(other.bytes().back(), std::byte{7});
 }
 
-TEST(MappedMemory, MoreThanAnAddressSpaceIsAnError) {
-  const auto mapped = MappedMemory::Map(size_t{1} << 62, PageSize::kSmall);
+TEST(MeasuredMemory, MoreThanAnAddressSpaceIsAnError) {
+  const auto mapped = MapMeasuredMemory(size_t{1} << 62, PageSize::kSmall);
   ASSERT_FALSE(mapped.has_value());
   EXPECT_NE(mapped.error().message.find("4611686018427387904 bytes"), std::string::npos)
       << mapped.error().message;
 }
 
 TEST(Peaks, ArePositiveWhateverTheThreads) {
-  const auto memory = MappedMemory::Map(2 * kHugePageBytes, PageSize::kSmall);
+  const auto memory = MapMeasuredMemory(2 * kLargePageBytes, PageSize::kSmall);
   ASSERT_TRUE(memory.has_value());
   for (const int threads : {1, 3}) {
     ThreadPool pool(threads);

@@ -7,8 +7,8 @@
 #include <set>
 #include <thread>
 
-#include "checkpoint/page_memory.h"
 #include "core/file.h"
+#include "core/page_memory.h"
 #include "tests/model/golden_model.h"
 #include "tests/support/temp_directory.h"
 

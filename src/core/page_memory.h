@@ -1,5 +1,6 @@
-// Anonymous memory for weights that are read from files: whole pages, for which direct I/O asks,
-// and huge ones where the system has them, because kernels read weights at the pace of memory.
+// Anonymous memory for weights that are read from files and for measurements: whole pages, for
+// which direct I/O asks, and huge ones where the system has them, because kernels read weights at
+// the pace of memory.
 #pragma once
 
 #include <cstddef>

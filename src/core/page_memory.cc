@@ -1,4 +1,4 @@
-#include "checkpoint/page_memory.h"
+#include "core/page_memory.h"
 
 #include <sys/mman.h>
 
