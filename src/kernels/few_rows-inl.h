@@ -59,16 +59,16 @@ using WideWords = hn::FixedTag<int16_t, 32>;
 using WideBytes = hn::FixedTag<uint8_t, 64>;
 constexpr int64_t kLine = 64;  // bytes
 
-// Block i of four vectors, for each of the four i.
-HWY_INLINE void TransposeBlocks(const __m512i (&in)[4], __m512i (&out)[4]) {
-  const __m512i lower01 = _mm512_shuffle_i64x2(in[0], in[1], 0x44);
-  const __m512i lower23 = _mm512_shuffle_i64x2(in[2], in[3], 0x44);
-  const __m512i upper01 = _mm512_shuffle_i64x2(in[0], in[1], 0xEE);
-  const __m512i upper23 = _mm512_shuffle_i64x2(in[2], in[3], 0xEE);
-  out[0] = _mm512_shuffle_i64x2(lower01, lower23, 0x88);
-  out[1] = _mm512_shuffle_i64x2(lower01, lower23, 0xDD);
-  out[2] = _mm512_shuffle_i64x2(upper01, upper23, 0x88);
-  out[3] = _mm512_shuffle_i64x2(upper01, upper23, 0xDD);
+// Transposes the 4 x 4 blocks of four vectors.
+HWY_INLINE void TransposeBlocks(__m512i (&rows)[4]) {
+  const __m512i lower01 = _mm512_shuffle_i64x2(rows[0], rows[1], 0x44);
+  const __m512i lower23 = _mm512_shuffle_i64x2(rows[2], rows[3], 0x44);
+  const __m512i upper01 = _mm512_shuffle_i64x2(rows[0], rows[1], 0xEE);
+  const __m512i upper23 = _mm512_shuffle_i64x2(rows[2], rows[3], 0xEE);
+  rows[0] = _mm512_shuffle_i64x2(lower01, lower23, 0x88);
+  rows[1] = _mm512_shuffle_i64x2(lower01, lower23, 0xDD);
+  rows[2] = _mm512_shuffle_i64x2(upper01, upper23, 0x88);
+  rows[3] = _mm512_shuffle_i64x2(upper01, upper23, 0xDD);
 }
 
 // Of every eight inputs the even ones, then the odd ones; times the scales of a row of tiles if
@@ -103,53 +103,72 @@ HWY_INLINE Chunk ChunkOfWords(__m512i words) {
           hn::BitCast(d, hn::And(pairs, hn::Set(d32, 0xFFFF0000u)))};
 }
 
-// x: these inputs of the first row; the next one is x_stride floats on.
-template <int kRows>
-HWY_INLINE void AddChunk(const float* x, int64_t x_stride, const Chunk& chunk,
-                         WideV (&sums)[kRows][2]) {
+// The same inputs of 4 * kFours outputs. x: these inputs of the first row; the next one is x_stride
+// floats on. Repeating four inputs takes as long as a multiply-add, so it serves all fours.
+template <int kRows, int kFours>
+HWY_INLINE void AddChunks(const float* x, int64_t x_stride, const Chunk (&chunks)[kFours],
+                          WideV (&sums)[kFours][kRows][2]) {
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const float* inputs = x + r * x_stride;
-    sums[r][0] = hn::MulAdd(hn::LoadDup128(WideD(), inputs), chunk.even, sums[r][0]);
-    sums[r][1] = hn::MulAdd(hn::LoadDup128(WideD(), inputs + 4), chunk.odd, sums[r][1]);
+    const WideV even = hn::LoadDup128(WideD(), inputs);
+    const WideV odd = hn::LoadDup128(WideD(), inputs + 4);
+#pragma GCC unroll 2
+    for (int f = 0; f < kFours; ++f) {
+      sums[f][r][0] = hn::MulAdd(even, chunks[f].even, sums[f][r][0]);
+      sums[f][r][1] = hn::MulAdd(odd, chunks[f].odd, sums[f][r][1]);
+    }
   }
 }
 
-// The patterns (fp8_patterns-inl.h) of the lower and of the upper half of every block of codes.
-struct PatternChunks {
-  Chunk lower;
-  Chunk upper;
+// The patterns (fp8_patterns-inl.h) of codes: words for the lower and for the upper half of every
+// block.
+struct PatternWords {
+  __m512i lower;
+  __m512i upper;
 };
 
-HWY_INLINE PatternChunks ChunksOfCodes(__m512i codes) {
+HWY_INLINE PatternWords WordsOfCodes(__m512i codes) {
 #if HWY_TARGET <= HWY_AVX3_DL
   // Bits of a code, as rows of a matrix: s 0 0 0 0 e e e and e m m m 0 0 0 0 of s e e e e m m m.
   const __m512i high = _mm512_gf2p8affine_epi64_epi8(
       codes, _mm512_set1_epi64(static_cast<int64_t>(0x1020400000000080u)), 0);
   const __m512i low =
       _mm512_gf2p8affine_epi64_epi8(codes, _mm512_set1_epi64(0x0000000001020408), 0);
-  return {ChunkOfWords(_mm512_unpacklo_epi8(low, high)),
-          ChunkOfWords(_mm512_unpackhi_epi8(low, high))};
+  return {_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
 #else
   const __m512i zero = _mm512_setzero_si512();
   const __m512i mask = _mm512_set1_epi16(static_cast<int16_t>(0x87F0));
-  const auto pattern = [&](__m512i words) HWY_ATTR {
-    return ChunkOfWords(_mm512_and_si512(_mm512_srai_epi16(words, 4), mask));
-  };
+  const auto pattern = [&](__m512i words)
+                           HWY_ATTR { return _mm512_and_si512(_mm512_srai_epi16(words, 4), mask); };
   return {pattern(_mm512_unpacklo_epi8(zero, codes)), pattern(_mm512_unpackhi_epi8(zero, codes))};
 #endif
 }
 
-// Adds block c of four lines. x: the inputs of the whole lines.
-HWY_INLINE void AddBlock(const float* x, int64_t x_stride, __m512i codes, const uint8_t*, int64_t c,
-                         auto& sums) {
-  const PatternChunks chunks = ChunksOfCodes(codes);
-  AddChunk(x + 2 * c * reference::kLanes, x_stride, chunks.lower, sums);
-  AddChunk(x + (2 * c + 1) * reference::kLanes, x_stride, chunks.upper, sums);
+// Adds block c of four lines of each of kFours fours. x: the inputs of the whole lines.
+template <int kRows, int kFours>
+HWY_INLINE void AddBlock(const float* x, int64_t x_stride, const __m512i (&lines)[kFours][4],
+                         const uint8_t*, int64_t c, WideV (&sums)[kFours][kRows][2]) {
+  __m512i upper[kFours];
+  Chunk chunks[kFours];
+#pragma GCC unroll 2
+  for (int f = 0; f < kFours; ++f) {
+    const PatternWords words = WordsOfCodes(lines[f][c]);
+    chunks[f] = ChunkOfWords(words.lower);
+    upper[f] = words.upper;
+  }
+  AddChunks(x + 2 * c * reference::kLanes, x_stride, chunks, sums);
+#pragma GCC unroll 2
+  for (int f = 0; f < kFours; ++f) chunks[f] = ChunkOfWords(upper[f]);
+  AddChunks(x + (2 * c + 1) * reference::kLanes, x_stride, chunks, sums);
 }
-HWY_INLINE void AddBlock(const float* x, int64_t x_stride, __m512i words, const uint16_t*,
-                         int64_t c, auto& sums) {
-  AddChunk(x + c * reference::kLanes, x_stride, ChunkOfWords(words), sums);
+template <int kRows, int kFours>
+HWY_INLINE void AddBlock(const float* x, int64_t x_stride, const __m512i (&lines)[kFours][4],
+                         const uint16_t*, int64_t c, WideV (&sums)[kFours][kRows][2]) {
+  Chunk chunks[kFours];
+#pragma GCC unroll 2
+  for (int f = 0; f < kFours; ++f) chunks[f] = ChunkOfWords(lines[f][c]);
+  AddChunks(x + c * reference::kLanes, x_stride, chunks, sums);
 }
 
 // 4 * kFours outputs of kRows rows of ordered inputs: FP8 codes or BF16 words. False if a code is
@@ -168,19 +187,18 @@ bool WideOutputs(const float* x, int64_t cols, const T* weights, float* y, int64
   }
   for (int64_t i = 0; i < cols; i += kStep) {
     FetchNext<4 * kFours>(weights, cols, i, kStep);
-#pragma GCC unroll 4
+    __m512i lines[kFours][4];
+#pragma GCC unroll 2
     for (int64_t f = 0; f < kFours; ++f) {
-      __m512i lines[4];
 #pragma GCC unroll 4
       for (int64_t n = 0; n < 4; ++n) {
-        lines[n] = _mm512_loadu_si512(weights + (4 * f + n) * cols + i);
-        if (kIsFp8) largest = _mm512_max_epu8(largest, _mm512_and_si512(lines[n], nan));
+        lines[f][n] = _mm512_loadu_si512(weights + (4 * f + n) * cols + i);
+        if (kIsFp8) largest = _mm512_max_epu8(largest, _mm512_and_si512(lines[f][n], nan));
       }
-      __m512i blocks[4];
-      TransposeBlocks(lines, blocks);
-#pragma GCC unroll 4
-      for (int64_t c = 0; c < 4; ++c) AddBlock(x + i, cols, blocks[c], weights, c, sums[f]);
+      TransposeBlocks(lines[f]);
     }
+#pragma GCC unroll 4
+    for (int64_t c = 0; c < 4; ++c) AddBlock(x + i, cols, lines, weights, c, sums);
   }
   if (kIsFp8 && _mm512_cmpeq_epi8_mask(largest, nan) != 0) return false;
 #pragma GCC unroll 4
