@@ -12,7 +12,7 @@ if [ $# -lt 1 ] || [ $# -gt 2 ]; then
   exit 2
 fi
 out=$1
-program=${2:-build/release/minke-train}
+program=${2:-build/train/minke-train}
 mkdir -p "$out/packages" "$out/archives"
 
 available=$(mktemp)

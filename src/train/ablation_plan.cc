@@ -179,10 +179,11 @@ Result<std::string> ChangeConfig(std::string_view config_text, std::string_view 
 }
 
 std::string SetupDigest(const AblationPlan& plan, const AblationRow& row,
-                        const AblationVariant& variant, std::string_view trunk_config) {
+                        const AblationVariant& variant, const TrunkIdentity& trunk) {
   const ForwardOptions& options = variant.options;
   const Quantization& quantization = options.quantization;
-  const Json setup(JsonObject{{"trunk", Digest(trunk_config)},
+  const Json setup(JsonObject{{"trunk", Digest(trunk.config_text)},
+                              {"trunk_weights", trunk.weights},
                               {"from", row.trunk_state},
                               {"config", row.config_changes},
                               {"stages", row.training.digest},

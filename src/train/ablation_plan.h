@@ -60,9 +60,14 @@ Result<std::string> ChangeConfig(std::string_view config_text, std::string_view 
                                  std::string_view what);
 
 // A digest of everything but lengths, cases and stage lengths that a row's result depends on and
-// that is said by the plan and the config of its trunk.
+// that is said by the plan and by its trunk: the config, and a digest of the weights that the row
+// begins with.
+struct TrunkIdentity {
+  std::string config_text;
+  std::string weights;  // empty: from scratch
+};
 std::string SetupDigest(const AblationPlan& plan, const AblationRow& row,
-                        const AblationVariant& variant, std::string_view trunk_config);
+                        const AblationVariant& variant, const TrunkIdentity& trunk);
 
 // What a token of context costs in compressed rows and index keys, with rows of that precision and
 // index keys rounded or in bf16.

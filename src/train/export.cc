@@ -17,12 +17,12 @@
 #include "core/numeric_formats.h"
 #include "model/weights.h"
 #include "train/model_folder.h"
+#include "train/run_folder.h"
 #include "train/weight_encoder.h"
 
 namespace minke::train {
 namespace {
 
-constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kMarkerFile = "minke.json";
 constexpr uint64_t kMarkerBytesMax = uint64_t{64} << 10;
 constexpr std::string_view kWeightSuffix = ".weight";
@@ -190,7 +190,13 @@ Result<Json> ReadModelOrigin(const std::string& model_dir) {
   const std::string text = TRY(ReadFile(path, kMarkerBytesMax));
   const Json marker = TRY(ParseJson(text, path));
   const Json* origin = marker.Find("trained");
-  return origin == nullptr ? Json() : *origin;
+  if (origin == nullptr) return Json();
+  if (IsOrigin(*origin)) return *origin;
+  return Fail(
+      fmt::format("{}: trained must be an object of numbers and texts, with at most {} models in "
+                  "{} within each other; take it out, and what began with the model does not tell "
+                  "of it.",
+                  path, kOriginsMax, kBegunFrom));
 }
 
 }  // namespace minke::train

@@ -11,6 +11,8 @@
 
 namespace minke::train {
 
+inline constexpr const char* kWeightsFile = "model.safetensors";
+
 // Writes model.safetensors to out_dir, which must exist. Errors: a parameter that the catalogue
 // asks for is missing or has other numbers of values, values that are not finite.
 Status WriteWeights(const Model& model, const std::string& out_dir);

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <system_error>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "core/file.h"
 #include "train/model_folder.h"
+#include "train/replicas.h"
 #include "train/trainer.h"
 
 namespace minke::train {
@@ -26,7 +28,71 @@ Result<std::string> WeightsIn(const std::string& folder) {
   return Fail(ErrorCode::kIo, fmt::format("Cannot list {}: {}.", folder, error.message()));
 }
 
+Result<RunOrigin> ParseRunOrigin(const std::string& path) {
+  const std::string text = TRY(ReadFile(path, kRunFileBytesMax));
+  const Json json = TRY(ParseJson(text, path));
+  RunOrigin origin;
+  origin.corpus = TRY(JsonString(json, "corpus", path));
+  const int64_t seed = TRY(JsonInt(json, "seed", path));
+  origin.replicas = TRY(JsonInt(json, "replicas", path));
+  if (seed < 0 || static_cast<uint64_t>(seed) > kRunSeedMax) {
+    return Fail(fmt::format("{}: seed must be from 0 to {}, found {}.", path, kRunSeedMax, seed));
+  }
+  origin.seed = static_cast<uint64_t>(seed);
+  if (origin.replicas < 1 || origin.replicas > kReplicasMax) {
+    return Fail(fmt::format("{}: replicas must be from 1 to {}, found {}.", path, kReplicasMax,
+                            origin.replicas));
+  }
+  if (const Json* begun_from = json.Find(kBegunFrom)) {
+    if (!IsOrigin(*begun_from)) {
+      return Fail(
+          fmt::format("{}: {} must be an object as `minke-train export` writes it to "
+                      "minke.json.",
+                      path, kBegunFrom));
+    }
+    origin.begun_from = *begun_from;
+  }
+  return origin;
+}
+
 }  // namespace
+
+Status WriteRunOrigin(const std::string& run, const RunOrigin& origin) {
+  Json json(
+      JsonObject{{"corpus", origin.corpus}, {"seed", origin.seed}, {"replicas", origin.replicas}});
+  if (!origin.begun_from.is_null()) json.Set(kBegunFrom, origin.begun_from);
+  const std::string text = DumpJson(json, JsonStyle::kPretty) + '\n';
+  return WriteFile(JoinPath(run, kRunFile), std::as_bytes(std::span(text.data(), text.size())));
+}
+
+Result<RunOrigin> ReadRunOrigin(const std::string& run) {
+  const std::string path = JoinPath(run, kRunFile);
+  Result<RunOrigin> origin = ParseRunOrigin(path);
+  if (origin) return origin;
+  return Fail(
+      origin.error().code,
+      fmt::format("{} What {} held is not in the states, so write it again by hand: corpus (its "
+                  "folder), seed, replicas.",
+                  origin.error().message, kRunFile));
+}
+
+bool IsOrigin(const Json& json) {
+  const Json* origin = &json;
+  for (int i = 0; i < kOriginsMax; ++i) {
+    if (!origin->is_object()) return false;
+    const Json* next = nullptr;
+    for (const auto& [key, value] : origin->as_object()) {
+      if (key == kBegunFrom) {
+        next = &value;
+      } else if (!value.is_number() && !value.is_string()) {
+        return false;
+      }
+    }
+    if (next == nullptr) return true;
+    origin = next;
+  }
+  return false;
+}
 
 bool HasRun(const std::string& run) {
   return FileExists(JoinPath(run, kRunFile));

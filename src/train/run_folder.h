@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/json.h"
 #include "core/result.h"
 #include "core/storage_system.h"
 
@@ -13,7 +14,24 @@ inline constexpr const char* kTrainingConfigFile = "training.json";
 inline constexpr const char* kRunFile = "run.json";
 inline constexpr const char* kRunLockFile = "lock";
 inline constexpr uint64_t kRunFileBytesMax = uint64_t{256} << 10;
+inline constexpr uint64_t kRunSeedMax = uint64_t{1} << 53;  // exact in every JSON reader
 inline constexpr const char* kBegunFrom = "begun_from";  // key of kRunFile and of exported origins
+
+// What a run's folder remembers of the command that started it.
+struct RunOrigin {
+  std::string corpus;
+  uint64_t seed = 0;
+  int64_t replicas = 1;
+  Json begun_from;  // the origin of the model whose weights it began with; null: none, or untold
+};
+Status WriteRunOrigin(const std::string& run, const RunOrigin& origin);
+// Errors name the file, the member and the way out.
+Result<RunOrigin> ReadRunOrigin(const std::string& run);
+
+// What may be an origin: an object of numbers and texts, whose begun_from is another such, and so
+// on, at most kOriginsMax of them.
+inline constexpr int kOriginsMax = 16;
+bool IsOrigin(const Json& json);
 
 bool HasRun(const std::string& run);
 

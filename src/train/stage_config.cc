@@ -245,6 +245,7 @@ Result<TrainingConfig> ParseTrainingConfig(std::string_view text, std::string_vi
     config.stages.push_back(std::move(stage));
   }
   config.digest = Digest(DumpJson(file, JsonStyle::kCompact));
+  config.what = what;
   return config;
 }
 
@@ -253,8 +254,18 @@ Result<TrainingConfig> LoadTrainingConfig(const std::string& path) {
   return ParseTrainingConfig(text, path);
 }
 
+Result<int64_t> FindStage(const TrainingConfig& training, std::string_view name) {
+  std::string names;
+  for (size_t i = 0; i < training.stages.size(); ++i) {
+    if (training.stages[i].name == name) return static_cast<int64_t>(i);
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", training.stages[i].name);
+  }
+  return Fail(fmt::format("{} has no stage \"{}\"; it has {}.", training.what, name, names));
+}
+
 Status CheckStages(const TrainingConfig& training, const ModelConfig& model) {
-  for (const StageConfig& stage : training.stages) {
+  for (size_t i = 0; i < training.stages.size(); ++i) {
+    const StageConfig& stage = training.stages[i];
     ModelConfig read_as = model;
     if (stage.index_topk > 0) read_as.index_topk = stage.index_topk;
     if (stage.candidate_topk_blocks > 0) {
@@ -262,16 +273,17 @@ Status CheckStages(const TrainingConfig& training, const ModelConfig& model) {
     }
     if (model.candidate_source_layer_id >= 0 && read_as.candidate_rows_min() < read_as.index_topk) {
       return Fail(
-          fmt::format("Stage {} selects lists of {} rows in a pool of {} blocks of {} rows, which "
-                      "may hold fewer; give it a larger \"candidate_topk_blocks\".",
-                      stage.name, read_as.index_topk, read_as.candidate_topk_blocks,
-                      read_as.candidate_block_size));
+          fmt::format("{}: stages[{}] ({}) selects lists of {} rows in a pool of {} blocks of {} "
+                      "rows, which may hold fewer; give it a smaller \"index_topk\" or a larger "
+                      "\"candidate_topk_blocks\".",
+                      training.what, i, stage.name, read_as.index_topk,
+                      read_as.candidate_topk_blocks, read_as.candidate_block_size));
     }
     if (!(stage.drafts > 0) || model.num_nextn_predict_layers > 0) continue;
     return Fail(
-        fmt::format("Stage {} gives \"drafts\" the weight {}, but the model has no DSpark "
-                    "stages; leave it out, or set num_nextn_predict_layers in config.json.",
-                    stage.name, stage.drafts));
+        fmt::format("{}: stages[{}].drafts of stage {} is {}, but the model has no DSpark stages; "
+                    "leave it out, or set num_nextn_predict_layers in config.json.",
+                    training.what, i, stage.name, stage.drafts));
   }
   return {};
 }

@@ -91,12 +91,16 @@ struct TrainingConfig {
   double checkpoint_minutes = 3;  // between two writings of the training state
   std::vector<StageConfig> stages;
   std::string digest;  // of the meaning, not of the layout of the file
+  std::string what;    // the file, for errors
 };
 
 // Errors name `what`, the key with its place ("stages[1].muon_rate"), what is accepted and what was
 // found. Unknown keys are errors.
 Result<TrainingConfig> ParseTrainingConfig(std::string_view text, std::string_view what);
 Result<TrainingConfig> LoadTrainingConfig(const std::string& path);
+
+// The place of the stage of that name. An error tells which there are.
+Result<int64_t> FindStage(const TrainingConfig& training, std::string_view name);
 
 // Errors name the first stage that trains what the model has not got, or reads lists that the
 // model's candidate pool may not fill.

@@ -125,15 +125,8 @@ Status Trainer::BranchMatching(const std::string& state_path, int64_t* taken) {
 }
 
 Status Trainer::BeginAtStage(std::string_view name) {
-  std::string names;
-  for (size_t i = 0; i < config_.stages.size(); ++i) {
-    if (config_.stages[i].name == name) {
-      position_.stage = static_cast<int64_t>(i);
-      return {};
-    }
-    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", config_.stages[i].name);
-  }
-  return Fail(fmt::format("The training config has no stage \"{}\"; it has {}.", name, names));
+  position_.stage = TRY(FindStage(config_, name));
+  return {};
 }
 
 // Steps go on counting, so that the branch sees rows that its trunk has not seen.

@@ -26,8 +26,9 @@ constexpr std::string_view kMagic = "MINKETS1";
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kPrefixBytes = 8 + kLengthBytes;
 
-// As long as what mkstemp() makes up, so that RemoveUnfinishedStates() finds it.
+// As long as what mkstemp() makes up, so that RemoveUnfinishedStates() finds them.
 constexpr std::string_view kSecondNameSuffix = ".linked";
+constexpr std::string_view kNewStateSuffix = ".latest";
 
 struct Block {
   std::string name;
@@ -278,8 +279,23 @@ Status WriteState(const std::string& path, const StateFile& state,
   }
   const auto digest = DigestBytes(std::span(bytes).first(size - kDigestBytes));
   append(digest.data(), kDigestBytes);
-  if (old_state == OldState::kKeep) TRY_STATUS(KeepPrevious(path));
-  TRY_STATUS(WriteFile(path, bytes));
+  if (old_state == OldState::kKeep) {
+    // The older state goes when the new one is whole: a full disk costs neither.
+    const std::string whole = path + std::string(kNewStateSuffix);
+    TRY_STATUS(WriteFile(whole, bytes, FileAccess::kOwnerOnly));
+    TRY_STATUS(KeepPrevious(path));
+    std::error_code error;
+    using std::filesystem::perms;
+    std::filesystem::permissions(whole, perms::group_read | perms::others_read,
+                                 std::filesystem::perm_options::add, error);
+    if (!error) std::filesystem::rename(whole, path, error);
+    if (error) {
+      return Fail(ErrorCode::kIo,
+                  fmt::format("Cannot replace {} by {}: {}.", path, whole, error.message()));
+    }
+  } else {
+    TRY_STATUS(WriteFile(path, bytes));
+  }
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return MakePosixStorage()->SyncDirectory(folder.empty() ? "." : folder);
 }

@@ -55,6 +55,9 @@ TEST(Export, IsAReleasedCheckpointAndTheSameModel) {
   ASSERT_TRUE(exported) << exported.error().message;
   EXPECT_EQ(DumpJson(ReadModelOrigin(out).value(), JsonStyle::kCompact), R"({"steps":7})");
   EXPECT_TRUE(ReadModelOrigin(directory.path()).value().is_null()) << "no model, no origin";
+  directory.Write("minke.json", R"({"trained": {"steps": [1]}})");
+  EXPECT_NE(ReadModelOrigin(directory.path()).error().message.find("minke.json: trained"),
+            std::string::npos);
 
   const auto config = LoadConfig(JoinPath(out, "config.json"));
   ASSERT_TRUE(config) << config.error().message;

@@ -54,6 +54,43 @@ TEST(RunFolder, OthersFilesAreNotReplacedButThoseOfAFailedStartAre) {
   EXPECT_EQ(ErrorOf(CheckNewRunFolder(directory.path())), "");
 }
 
+TEST(RunFolder, TellsItsOriginAgain) {
+  const TempDirectory directory;
+  const Json older(JsonObject{{"steps", 7}});
+  const Json begun_from(JsonObject{{"steps", 3}, {kBegunFrom, older}});
+  const RunOrigin origin{"corpus", kRunSeedMax, 2, begun_from};
+  ASSERT_TRUE(WriteRunOrigin(directory.path(), origin));
+  const Result<RunOrigin> read = ReadRunOrigin(directory.path());
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->corpus, "corpus");
+  EXPECT_EQ(read->seed, kRunSeedMax);
+  EXPECT_EQ(read->replicas, 2);
+  EXPECT_EQ(DumpJson(read->begun_from, JsonStyle::kCompact),
+            R"({"steps":3,"begun_from":{"steps":7}})");
+}
+
+TEST(RunFolder, ADamagedOriginIsRefusedWithItsNameAndAWayOut) {
+  std::string nested = "{}";
+  for (int i = 0; i < kOriginsMax; ++i) nested = R"({"begun_from": )" + nested + "}";
+  const auto with = [](const std::string& begun_from) {
+    return R"({"corpus": "c", "seed": 1, "replicas": 1, "begun_from": )" + begun_from + "}";
+  };
+  for (const std::string& text :
+       {std::string(), std::string("{\"corpus\": \"c\","), std::string(R"({"corpus": "c"})"),
+        std::string(R"({"corpus": "c", "seed": -1, "replicas": 1})"),
+        std::string(R"({"corpus": "c", "seed": 9007199254740993, "replicas": 1})"),
+        std::string(R"({"corpus": "c", "seed": 1, "replicas": 0})"),
+        std::string(R"({"corpus": "c", "seed": 1, "replicas": 65})"), with("[]"),
+        with(R"({"steps": [1]})"), with(nested)}) {
+    const TempDirectory directory;
+    directory.Write(kRunFile, text);
+    const Result<RunOrigin> read = ReadRunOrigin(directory.path());
+    ASSERT_FALSE(read) << text;
+    EXPECT_NE(read.error().message.find(kRunFile), std::string::npos) << read.error().message;
+    EXPECT_NE(read.error().message.find("write it again"), std::string::npos);
+  }
+}
+
 TEST(RunFolder, OneAtATimeHasTheLock) {
   const TempDirectory directory;
   {

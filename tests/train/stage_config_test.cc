@@ -78,7 +78,7 @@ TEST(TrainingConfig, ListsThatAPoolMayNotFillAreRefused) {
   // Seven full blocks of four rows and one row.
   EXPECT_EQ(check(R"(, "index_topk": 29, "candidate_topk_blocks": 8)"), "");
   EXPECT_NE(check(R"(, "index_topk": 30, "candidate_topk_blocks": 8)")
-                .find("Stage A selects lists of 30 rows in a pool of 8 blocks of 4 rows"),
+                .find("p: stages[0] (A) selects lists of 30 rows in a pool of 8 blocks of 4 rows"),
             std::string::npos);
   EXPECT_NE(check(R"(, "index_topk": 94)").find("a pool of 24 blocks"), std::string::npos);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "train/blas_check.h"
 #include "train/digest.h"
 #include "train/evaluation.h"
+#include "train/export.h"
 #include "train/generated_rows.h"
 #include "train/model_folder.h"
 #include "train/trainer.h"
@@ -189,6 +191,21 @@ bool IsAsked(const AblateFlags& flags, const AblationRow& row, uint64_t seed) {
   return (flags.row.empty() || row.name == flags.row) && (!flags.seed || *flags.seed == seed);
 }
 
+// A retrained trunk has the name and the config of the one before.
+Result<TrunkIdentity> IdentifyTrunk(const AblateFlags& flags, const Laboratory& laboratory,
+                                    const AblationRow& row) {
+  if (row.trunk_state.empty()) return TrunkIdentity{laboratory.trunk_config, ""};
+  std::string path = JoinPath(flags.trunk, row.trunk_state);
+  if (row.trunk_state == kStateFileName && !FileExists(path)) {
+    path = JoinPath(flags.trunk, kWeightsFile);
+  }
+  const MappedFile file = TRY(MappedFile::Open(path));
+  const std::span<const std::byte> bytes = file.bytes();
+  return TrunkIdentity{
+      laboratory.trunk_config,
+      Digest(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()))};
+}
+
 // Results that are there already are what is asked for now. Before anything is trained, which takes
 // hours.
 Status CheckKnown(const AblateFlags& flags, const Laboratory& laboratory) {
@@ -200,7 +217,7 @@ Status CheckKnown(const AblateFlags& flags, const Laboratory& laboratory) {
         if (known == nullptr) continue;
         const AblationRequest asked{
             row.lengths, laboratory.plan.cases, flags.steps,
-            SetupDigest(laboratory.plan, row, variant, laboratory.trunk_config)};
+            SetupDigest(laboratory.plan, row, variant, TRY(IdentifyTrunk(flags, laboratory, row)))};
         TRY_STATUS(CheckRequest(*known, asked, flags.results));
         PrintNote(
             fmt::format("{}: {}, read as {}, seed {}: its result is in line {} of {} already.",
@@ -223,7 +240,8 @@ Status RunRow(const AblateFlags& flags, Laboratory& laboratory, const AblationRo
       }
       AblationResult result = TRY(EvaluateRow(laboratory, row, seed, variant, *trained));
       result.steps = flags.steps;
-      result.setup = SetupDigest(laboratory.plan, row, variant, laboratory.trunk_config);
+      result.setup =
+          SetupDigest(laboratory.plan, row, variant, TRY(IdentifyTrunk(flags, laboratory, row)));
       const std::string line = ResultLine(result);
       std::cout << line << std::flush;
       if (flags.results.empty()) continue;

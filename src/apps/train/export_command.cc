@@ -28,10 +28,8 @@ Status Export(const ExportFlags& flags) {
                          {"replicas", state.identity.replicas},
                          {"steps", state.position.step},
                          {"tokens", state.position.tokens}});
-  const std::string run_path = JoinPath(flags.run, kRunFile);
-  const std::string run_text = TRY(ReadFile(run_path, kRunFileBytesMax));
-  const Json run = TRY(ParseJson(run_text, run_path));
-  if (const Json* begun_from = run.Find(kBegunFrom)) origin.Set(kBegunFrom, *begun_from);
+  const RunOrigin run = TRY(ReadRunOrigin(flags.run));
+  if (!run.begun_from.is_null()) origin.Set(kBegunFrom, run.begun_from);
   TRY_STATUS(ExportModel(*model, flags.run, origin, flags.out));
   std::cout << fmt::format("{}: step {}, {} tokens. minke inspect --model {} shows it.\n",
                            flags.out, state.position.step, state.position.tokens, flags.out);

@@ -78,13 +78,21 @@ void AddRun(CLI::App& app, RunFlags* flags) {
                    "run (default: one per processor)")
       ->check(CLI::Range(1, 64))
       ->type_name("N");
-  Text(*command, "--init", &flags->init, "DIR", "Start from the weights of an exported model");
-  Text(*command, "--branch-from", &flags->branch, "FILE",
-       "Start from a state of another run, e.g. its stage-2.state, with this run's stages");
-  Text(*command, "--stage", &flags->stage, "NAME", "Start with this stage of the config");
-  command->add_flag("--resume", flags->resume, "Continue the run in the folder");
-  command->add_flag("--resume-previous", flags->resume_previous,
-                    "Continue from the state before the last one");
+  CLI::Option* const init =
+      Text(*command, "--init", &flags->init, "DIR", "Start from the weights of an exported model");
+  CLI::Option* const branch =
+      Text(*command, "--branch-from", &flags->branch, "FILE",
+           "Start from a state of another run, e.g. its stage-2.state, with this run's stages")
+          ->excludes(init);
+  CLI::Option* const stage =
+      Text(*command, "--stage", &flags->stage, "NAME", "Start with this stage of the config");
+  // A run that goes on has its weights and its place.
+  for (CLI::Option* const option :
+       {command->add_flag("--resume", flags->resume, "Continue the run in the folder"),
+        command->add_flag("--resume-previous", flags->resume_previous,
+                          "Continue from the state before the last one")}) {
+    option->excludes(init)->excludes(branch)->excludes(stage);
+  }
   command->add_flag("--accept-changes", flags->accept_changes,
                     "Continue although config, corpus or replicas differ");
   command->add_flag("--allow-slow-blas", flags->allow_slow_blas,

@@ -48,14 +48,6 @@ void CatchStopSignals() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-// What a run's folder remembers of the command that started it.
-struct RunOrigin {
-  std::string corpus;
-  uint64_t seed = 0;
-  int64_t replicas = 1;
-  Json begun_from;  // the origin of the model whose weights it began with; null: none, or untold
-};
-
 Status CopyFile(const std::string& from, const std::string& to) {
   return WriteText(to, TRY(ReadFile(from, kTokenizerFileBytesMax)));
 }
@@ -66,6 +58,7 @@ Status PrepareFolder(const RunFlags& flags, const std::string& config_path) {
   for (const char* name : {kModelConfigFile, kTokenizerFile, kTokenizerConfigFile}) {
     TRY_STATUS(CopyFile(JoinPath(flags.model, name), JoinPath(flags.run, name)));
   }
+  TRY_STATUS(WriteText(JoinPath(flags.run, kLogFileName), ""));
   return CopyFile(config_path, JoinPath(flags.run, kTrainingConfigFile));
 }
 
@@ -95,29 +88,6 @@ Result<StorageFile> TakeFolder(const RunFlags& flags, bool resume) {
   return lock;
 }
 
-Status WriteOrigin(const std::string& run, const RunOrigin& origin) {
-  Json json(
-      JsonObject{{"corpus", origin.corpus}, {"seed", origin.seed}, {"replicas", origin.replicas}});
-  if (!origin.begun_from.is_null()) json.Set(kBegunFrom, origin.begun_from);
-  return WriteText(JoinPath(run, kRunFile), DumpJson(json, JsonStyle::kPretty) + '\n');
-}
-
-Result<RunOrigin> ReadOrigin(const std::string& run) {
-  const std::string path = JoinPath(run, kRunFile);
-  const std::string text = TRY(ReadFile(path, kRunFileBytesMax));
-  const Json json = TRY(ParseJson(text, path));
-  RunOrigin origin;
-  origin.corpus = TRY(JsonString(json, "corpus", path));
-  origin.seed = static_cast<uint64_t>(TRY(JsonInt(json, "seed", path)));
-  origin.replicas = TRY(JsonInt(json, "replicas", path));
-  if (const Json* begun_from = json.Find(kBegunFrom)) origin.begun_from = *begun_from;
-  if (origin.replicas < 1 || origin.replicas > kReplicasMax) {
-    return Fail(fmt::format("{}: replicas must be from 1 to {}, found {}.", path, kReplicasMax,
-                            origin.replicas));
-  }
-  return origin;
-}
-
 int64_t DefaultReplicas(const TrainingConfig& config) {
   int64_t rows = 1;
   for (const StageConfig& stage : config.stages) {
@@ -130,7 +100,7 @@ int64_t DefaultReplicas(const TrainingConfig& config) {
 Result<RunOrigin> MakeOrigin(const RunFlags& flags, const TrainingConfig& config, bool resume) {
   RunOrigin origin;
   if (resume) {
-    origin = TRY(ReadOrigin(flags.run));
+    origin = TRY(ReadRunOrigin(flags.run));
   } else {
     origin = {{}, config.seed, DefaultReplicas(config), Json()};
     if (!flags.init.empty()) origin.begun_from = TRY(ReadModelOrigin(flags.init));
@@ -157,18 +127,25 @@ Status Begin(const RunFlags& flags, bool resume, Trainer* trainer) {
                      : "There is no state before it; start the run again in a new folder.";
     return trainer->Resume(trainer->StatePath(), flags.accept_changes, way_out);
   }
-  if (has_previous) {
+  if (resume) {
     return Fail(
-        fmt::format("There is no {}, but a state before it; --resume-previous continues "
-                    "from there.",
-                    trainer->StatePath()));
+        has_previous
+            ? fmt::format("There is no {}, but a state before it; --resume-previous continues from "
+                          "there.",
+                          trainer->StatePath())
+            : fmt::format("There is no {}, so nothing to continue; start the run again in a new "
+                          "folder.",
+                          trainer->StatePath()));
   }
-  // Killed before the first state: its beginning is what there is to continue.
-  if (resume) PrintNote("The run has no state yet, so it begins anew.");
   if (!flags.stage.empty()) TRY_STATUS(trainer->BeginAtStage(flags.stage));
   if (!flags.branch.empty()) return trainer->Branch(flags.branch);
-  if (!flags.init.empty()) return trainer->model().Load(flags.init);
-  return {};
+  if (flags.init.empty()) return {};
+  const Status loaded = trainer->model().Load(flags.init);
+  if (loaded) return {};
+  return Fail(loaded.error().code,
+              fmt::format("--init wants a model that `minke-train export` has written and whose "
+                          "config.json is the run's; the weights of {} were refused: {}",
+                          flags.init, loaded.error().message));
 }
 
 Result<RunOutcome> Train(Trainer* trainer) {
@@ -214,6 +191,13 @@ Result<RunOutcome> Run(const RunFlags& flags) {
   TrainingConfig config = TRY(LoadTrainingConfig(config_path));
   const RunOrigin origin = TRY(MakeOrigin(flags, config, resume));
   ModelFolder folder = TRY(OpenModelFolder(JoinPath(flags.run, kModelConfigFile), flags.run));
+  TRY_STATUS(CheckStages(config, folder.config));
+  if (!flags.stage.empty()) TRY_STATUS(FindStage(config, flags.stage));
+  if (!FileExists(origin.corpus)) {
+    return Fail(
+        ErrorCode::kNotFound,
+        fmt::format("There is no corpus {}; name its folder with --corpus DIR.", origin.corpus));
+  }
   const std::unique_ptr<GeneratedRows> rows =
       TRY(GeneratedRows::Open(origin.corpus, std::move(folder.tokenizer)));
   RunIdentity identity{config.digest,
@@ -227,11 +211,9 @@ Result<RunOutcome> Run(const RunFlags& flags) {
   Trainer trainer(std::move(config), std::move(identity), std::move(model), *rows, flags.run);
   TRY_STATUS(Begin(flags, resume, &trainer));
   NoteDamagedLog(trainer, flags.run);
-  // A run that is killed before its first state begins anew; what it had from elsewhere would be
-  // missing then.
-  const bool has_beginning = !flags.init.empty() || !flags.branch.empty() || !flags.stage.empty();
-  if (!resume && has_beginning) TRY_STATUS(trainer.Save());
-  TRY_STATUS(WriteOrigin(flags.run, origin));
+  // Before the run counts as begun, so that there is always a state to continue from.
+  if (!resume) TRY_STATUS(trainer.Save());
+  TRY_STATUS(WriteRunOrigin(flags.run, origin));
   // Changes that were accepted are from now on the run's own.
   if (resume && config_path != in_run) TRY_STATUS(CopyFile(config_path, in_run));
   const RunOutcome outcome = TRY(Train(&trainer));
