@@ -154,8 +154,7 @@ void HandleBusError(int /*signal*/, siginfo_t* info, void* /*context*/) {
   } catch (const std::bad_alloc&) {
     Say("minke: error: The system gives no more memory, so the program ends. Give it more (ulimit "
         "-v, or the container's limit), or let it need less: a smaller --kv-ram or "
-        "--prefill-chunk, "
-        "fewer requests at a time.\n");
+        "--prefill-chunk, fewer requests at a time.\n");
     _exit(kExitFailure);
   } catch (const std::exception& error) {
     Text message;

@@ -48,9 +48,8 @@ Result<ServerOptions> MakeServerOptions(const ServeFlags& flags) {
 
 // Where conversations are kept if nothing is said: they are to outlive the server. Each model has a
 // directory of its own, because a directory belongs to one model.
-Result<std::string> FindCacheDir(const std::string& flag, const std::string& model_dir) {
-  if (flag == "none") return std::string();
-  if (!flag.empty()) return flag;
+Result<std::string> FindCacheDir(const CacheFlags& flags, const std::string& model_dir) {
+  if (!flags.kv_disk.empty()) return DiskDirectory(flags);
   const std::string cache = TRY(FindUserDir("XDG_CACHE_HOME", ".cache", "--kv-disk DIR"));
   const std::filesystem::path model = std::filesystem::absolute(model_dir).lexically_normal();
   const std::string name =
@@ -78,7 +77,7 @@ Status Serve(const ServeFlags& flags) {
   ServerOptions options = TRY(MakeServerOptions(flags));
   CacheFlags cache = flags.cache;
   const std::string model_dir = TRY(FindModelDir(flags.model.model_dir));
-  cache.kv_disk = TRY(FindCacheDir(cache.kv_disk, model_dir));
+  cache.kv_disk = TRY(FindCacheDir(cache, model_dir));
   // Beside the directory, which is the cache's alone.
   if (!cache.kv_disk.empty()) options.turns_file = TurnsFileOf(cache.kv_disk);
   std::unique_ptr<Engine> engine = TRY(OpenEngine(flags.model, cache));

@@ -17,7 +17,6 @@ namespace {
 constexpr int64_t kProbeTokensMin = 128;
 constexpr int64_t kProbeTokensMax = int64_t{1} << 20;
 constexpr int64_t kProbeCasesMax = int64_t{1} << 20;
-constexpr int64_t kPlanSeedMax = int64_t{1} << 53;
 
 Result<std::string> Text(KeyReader& reader, std::string_view key, bool required) {
   const Json* value = reader.Take(key);
@@ -114,7 +113,8 @@ Result<AblationRow> ReadRow(const Json& value, const Json* shared_stages, const 
   row.seeds = {1};
   if (reader.Has("seeds")) {
     row.seeds.clear();
-    for (const int64_t seed : TRY(Integers(reader, "seeds", 0, kPlanSeedMax, kAblationSeedsMax))) {
+    for (const int64_t seed :
+         TRY(Integers(reader, "seeds", 0, kTrainingSeedMax, kAblationSeedsMax))) {
       row.seeds.push_back(static_cast<uint64_t>(seed));
     }
   }
@@ -134,7 +134,7 @@ Result<AblationPlan> ParseAblationPlan(std::string_view text, std::string_view w
   plan.lengths = TRY(Lengths(reader));
   TRY_STATUS(reader.Integer("cases", 1, kProbeCasesMax, &plan.cases));
   int64_t seed = 1;
-  TRY_STATUS(reader.Integer("seed", 0, kPlanSeedMax, &seed));
+  TRY_STATUS(reader.Integer("seed", 0, kTrainingSeedMax, &seed));
   plan.seed = static_cast<uint64_t>(seed);
   TRY_STATUS(reader.Integer("text_tokens", 2, int64_t{1} << 40, &plan.text_tokens));
   TRY_STATUS(reader.Integer("window", 16, kProbeTokensMax, &plan.window));

@@ -59,13 +59,14 @@ Result<AblationPlan> ParseAblationPlan(std::string_view text, std::string_view w
 Result<std::string> ChangeConfig(std::string_view config_text, std::string_view changes,
                                  std::string_view what);
 
-// A digest of everything but lengths, cases and stage lengths that a row's result depends on and
-// that is said by the plan and by its trunk: the config, and a digest of the weights that the row
-// begins with.
+// What a row begins with.
 struct TrunkIdentity {
   std::string config_text;
-  std::string weights;  // empty: from scratch
+  std::string weights;  // their digest; empty: from scratch
 };
+
+// A digest of everything but lengths, cases and stage lengths that a row's result depends on and
+// that is said by the plan and by its trunk.
 std::string SetupDigest(const AblationPlan& plan, const AblationRow& row,
                         const AblationVariant& variant, const TrunkIdentity& trunk);
 

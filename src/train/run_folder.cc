@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "train/model_folder.h"
 #include "train/replicas.h"
+#include "train/stage_config.h"
 #include "train/trainer.h"
 
 namespace minke::train {
@@ -35,8 +36,9 @@ Result<RunOrigin> ParseRunOrigin(const std::string& path) {
   origin.corpus = TRY(JsonString(json, "corpus", path));
   const int64_t seed = TRY(JsonInt(json, "seed", path));
   origin.replicas = TRY(JsonInt(json, "replicas", path));
-  if (seed < 0 || static_cast<uint64_t>(seed) > kRunSeedMax) {
-    return Fail(fmt::format("{}: seed must be from 0 to {}, found {}.", path, kRunSeedMax, seed));
+  if (seed < 0 || seed > kTrainingSeedMax) {
+    return Fail(
+        fmt::format("{}: seed must be from 0 to {}, found {}.", path, kTrainingSeedMax, seed));
   }
   origin.seed = static_cast<uint64_t>(seed);
   if (origin.replicas < 1 || origin.replicas > kReplicasMax) {

@@ -14,7 +14,6 @@ inline constexpr const char* kTrainingConfigFile = "training.json";
 inline constexpr const char* kRunFile = "run.json";
 inline constexpr const char* kRunLockFile = "lock";
 inline constexpr uint64_t kRunFileBytesMax = uint64_t{256} << 10;
-inline constexpr uint64_t kRunSeedMax = uint64_t{1} << 53;  // exact in every JSON reader
 inline constexpr const char* kBegunFrom = "begun_from";  // key of kRunFile and of exported origins
 
 // What a run's folder remembers of the command that started it.

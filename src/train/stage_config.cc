@@ -226,7 +226,7 @@ Result<TrainingConfig> ParseTrainingConfig(std::string_view text, std::string_vi
   KeyReader reader = TRY(KeyReader::Open(file, what, ""));
   TrainingConfig config;
   int64_t seed = 1;
-  TRY_STATUS(reader.Integer("seed", 0, int64_t{1} << 53, &seed));
+  TRY_STATUS(reader.Integer("seed", 0, kTrainingSeedMax, &seed));
   config.seed = static_cast<uint64_t>(seed);
   TRY_STATUS(reader.Number("checkpoint_minutes", 0, kStageMinutesMax, &config.checkpoint_minutes));
   const Json* stages = reader.Take("stages");

@@ -14,6 +14,7 @@
 namespace minke::train {
 
 inline constexpr uint64_t kTrainingConfigBytesMax = uint64_t{1} << 20;
+inline constexpr int64_t kTrainingSeedMax = int64_t{1} << 53;  // exact in every JSON reader
 inline constexpr size_t kStageCountMax = 64;
 inline constexpr size_t kStageNameMax = 64;         // characters
 inline constexpr size_t kShapesMax = 16;            // row shapes of one stage

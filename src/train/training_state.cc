@@ -212,6 +212,18 @@ Status KeepPrevious(const std::string& path) {
               fmt::format("Cannot keep {} as {}: {}.", path, previous, error.message()));
 }
 
+// Gives a new state its name, and the mode of a file that is done.
+Status PutInPlace(const std::string& whole, const std::string& path) {
+  using std::filesystem::perms;
+  std::error_code error;
+  std::filesystem::permissions(whole, perms::group_read | perms::others_read,
+                               std::filesystem::perm_options::add, error);
+  if (!error) std::filesystem::rename(whole, path, error);
+  if (!error) return {};
+  return Fail(ErrorCode::kIo,
+              fmt::format("Cannot replace {} by {}: {}.", path, whole, error.message()));
+}
+
 // "training.state.aB3xYz": a state's name with what mkstemp() makes up.
 bool HasTemporaryName(const std::string& name) {
   constexpr size_t kSuffix = 7;  // characters, with the dot
@@ -279,23 +291,11 @@ Status WriteState(const std::string& path, const StateFile& state,
   }
   const auto digest = DigestBytes(std::span(bytes).first(size - kDigestBytes));
   append(digest.data(), kDigestBytes);
-  if (old_state == OldState::kKeep) {
-    // The older state goes when the new one is whole: a full disk costs neither.
-    const std::string whole = path + std::string(kNewStateSuffix);
-    TRY_STATUS(WriteFile(whole, bytes, FileAccess::kOwnerOnly));
-    TRY_STATUS(KeepPrevious(path));
-    std::error_code error;
-    using std::filesystem::perms;
-    std::filesystem::permissions(whole, perms::group_read | perms::others_read,
-                                 std::filesystem::perm_options::add, error);
-    if (!error) std::filesystem::rename(whole, path, error);
-    if (error) {
-      return Fail(ErrorCode::kIo,
-                  fmt::format("Cannot replace {} by {}: {}.", path, whole, error.message()));
-    }
-  } else {
-    TRY_STATUS(WriteFile(path, bytes));
-  }
+  // The older state goes when the new one is whole: a full disk costs neither.
+  const std::string whole = path + std::string(kNewStateSuffix);
+  TRY_STATUS(WriteFile(whole, bytes, FileAccess::kOwnerOnly));
+  if (old_state == OldState::kKeep) TRY_STATUS(KeepPrevious(path));
+  TRY_STATUS(PutInPlace(whole, path));
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return MakePosixStorage()->SyncDirectory(folder.empty() ? "." : folder);
 }

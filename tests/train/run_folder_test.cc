@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "tests/support/temp_directory.h"
+#include "train/stage_config.h"
 
 namespace minke::train {
 namespace {
@@ -58,12 +59,12 @@ TEST(RunFolder, TellsItsOriginAgain) {
   const TempDirectory directory;
   const Json older(JsonObject{{"steps", 7}});
   const Json begun_from(JsonObject{{"steps", 3}, {kBegunFrom, older}});
-  const RunOrigin origin{"corpus", kRunSeedMax, 2, begun_from};
+  const RunOrigin origin{"corpus", uint64_t{kTrainingSeedMax}, 2, begun_from};
   ASSERT_TRUE(WriteRunOrigin(directory.path(), origin));
   const Result<RunOrigin> read = ReadRunOrigin(directory.path());
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->corpus, "corpus");
-  EXPECT_EQ(read->seed, kRunSeedMax);
+  EXPECT_EQ(read->seed, uint64_t{kTrainingSeedMax});
   EXPECT_EQ(read->replicas, 2);
   EXPECT_EQ(DumpJson(read->begun_from, JsonStyle::kCompact),
             R"({"steps":3,"begun_from":{"steps":7}})");

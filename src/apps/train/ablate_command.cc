@@ -41,6 +41,7 @@ struct Laboratory {
 };
 
 struct TrainedRow {
+  TrunkIdentity trunk;
   ModelFolder folder;
   std::unique_ptr<Model> model;  // of a row without stages
   std::unique_ptr<Trainer> trainer;
@@ -48,6 +49,23 @@ struct TrainedRow {
 
   const Model& weights() const { return trainer != nullptr ? trainer->model() : *model; }
 };
+
+// Whether the row begins with the weights of a trunk that is an exported model.
+bool IsExported(const AblateFlags& flags, const AblationRow& row) {
+  return row.trunk_state == kStateFileName && !FileExists(JoinPath(flags.trunk, row.trunk_state));
+}
+
+// A retrained trunk has the name and the config of the one before.
+Result<TrunkIdentity> IdentifyTrunk(const AblateFlags& flags, const Laboratory& laboratory,
+                                    const AblationRow& row) {
+  if (row.trunk_state.empty()) return TrunkIdentity{laboratory.trunk_config, ""};
+  const std::string name = IsExported(flags, row) ? kWeightsFile : row.trunk_state;
+  const MappedFile file = TRY(MappedFile::Open(JoinPath(flags.trunk, name)));
+  const std::span<const std::byte> bytes = file.bytes();
+  return TrunkIdentity{
+      laboratory.trunk_config,
+      Digest(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()))};
+}
 
 std::string FolderName(const AblationRow& row, uint64_t seed) {
   std::string name;
@@ -93,13 +111,12 @@ Status Begin(const AblateFlags& flags, const AblationRow& row, const std::string
 // The weights of a row without stages: a state of the trunk, or the trunk itself, if it is an
 // exported model. Of that one no number of tokens is known.
 Status TakeWeights(const AblateFlags& flags, const AblationRow& row, TrainedRow* trained) {
-  const std::string state_path = JoinPath(flags.trunk, row.trunk_state);
-  if (row.trunk_state == kStateFileName && !FileExists(state_path)) {
+  if (IsExported(flags, row)) {
     trained->model = TRY(OpenWeights(trained->folder, flags.trunk, ""));
     return {};
   }
   StateFile state;
-  trained->model = TRY(OpenState(trained->folder, state_path, &state));
+  trained->model = TRY(OpenState(trained->folder, JoinPath(flags.trunk, row.trunk_state), &state));
   trained->trained_tokens = state.position.tokens;
   return {};
 }
@@ -107,7 +124,8 @@ Status TakeWeights(const AblateFlags& flags, const AblationRow& row, TrainedRow*
 Result<TrainedRow> TrainRow(const AblateFlags& flags, Laboratory& laboratory,
                             const AblationRow& row, uint64_t seed) {
   const std::string dir = JoinPath(flags.work, FolderName(row, seed));
-  TrainedRow trained{TRY(MakeRowFolder(flags, laboratory, row, dir)), nullptr, nullptr, 0};
+  TrainedRow trained{TRY(IdentifyTrunk(flags, laboratory, row)),
+                     TRY(MakeRowFolder(flags, laboratory, row, dir)), nullptr, nullptr, 0};
   ModelFolder& folder = trained.folder;
   if (row.training.stages.empty()) {
     TRY_STATUS(TakeWeights(flags, row, &trained));
@@ -191,33 +209,19 @@ bool IsAsked(const AblateFlags& flags, const AblationRow& row, uint64_t seed) {
   return (flags.row.empty() || row.name == flags.row) && (!flags.seed || *flags.seed == seed);
 }
 
-// A retrained trunk has the name and the config of the one before.
-Result<TrunkIdentity> IdentifyTrunk(const AblateFlags& flags, const Laboratory& laboratory,
-                                    const AblationRow& row) {
-  if (row.trunk_state.empty()) return TrunkIdentity{laboratory.trunk_config, ""};
-  std::string path = JoinPath(flags.trunk, row.trunk_state);
-  if (row.trunk_state == kStateFileName && !FileExists(path)) {
-    path = JoinPath(flags.trunk, kWeightsFile);
-  }
-  const MappedFile file = TRY(MappedFile::Open(path));
-  const std::span<const std::byte> bytes = file.bytes();
-  return TrunkIdentity{
-      laboratory.trunk_config,
-      Digest(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()))};
-}
-
 // Results that are there already are what is asked for now. Before anything is trained, which takes
 // hours.
 Status CheckKnown(const AblateFlags& flags, const Laboratory& laboratory) {
   for (const AblationRow& row : laboratory.plan.rows) {
+    std::optional<TrunkIdentity> trunk;
     for (const uint64_t seed : row.seeds) {
       if (!IsAsked(flags, row, seed)) continue;
       for (const AblationVariant& variant : row.variants) {
         const AblationResult* known = FindKnown(laboratory, row, seed, variant);
         if (known == nullptr) continue;
-        const AblationRequest asked{
-            row.lengths, laboratory.plan.cases, flags.steps,
-            SetupDigest(laboratory.plan, row, variant, TRY(IdentifyTrunk(flags, laboratory, row)))};
+        if (!trunk) trunk = TRY(IdentifyTrunk(flags, laboratory, row));
+        const AblationRequest asked{row.lengths, laboratory.plan.cases, flags.steps,
+                                    SetupDigest(laboratory.plan, row, variant, *trunk)};
         TRY_STATUS(CheckRequest(*known, asked, flags.results));
         PrintNote(
             fmt::format("{}: {}, read as {}, seed {}: its result is in line {} of {} already.",
@@ -240,8 +244,7 @@ Status RunRow(const AblateFlags& flags, Laboratory& laboratory, const AblationRo
       }
       AblationResult result = TRY(EvaluateRow(laboratory, row, seed, variant, *trained));
       result.steps = flags.steps;
-      result.setup =
-          SetupDigest(laboratory.plan, row, variant, TRY(IdentifyTrunk(flags, laboratory, row)));
+      result.setup = SetupDigest(laboratory.plan, row, variant, trained->trunk);
       const std::string line = ResultLine(result);
       std::cout << line << std::flush;
       if (flags.results.empty()) continue;

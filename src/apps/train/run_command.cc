@@ -111,32 +111,29 @@ Result<RunOrigin> MakeOrigin(const RunFlags& flags, const TrainingConfig& config
   return origin;
 }
 
-// Weights and position that the run begins with.
-Status Begin(const RunFlags& flags, bool resume, Trainer* trainer) {
-  if (flags.resume_previous) {
-    return trainer->Resume(PreviousStatePath(trainer->StatePath()), flags.accept_changes);
-  }
-  const std::string previous = PreviousStatePath(trainer->StatePath());
-  const bool has_previous = resume && FileExists(previous);
-  if (resume && FileExists(trainer->StatePath())) {
+// Weights and position that the run goes on from.
+Status Continue(const RunFlags& flags, Trainer* trainer) {
+  const std::string state = trainer->StatePath();
+  const std::string previous = PreviousStatePath(state);
+  if (flags.resume_previous) return trainer->Resume(previous, flags.accept_changes);
+  const bool has_previous = FileExists(previous);
+  if (FileExists(state)) {
     const std::string way_out =
         has_previous ? fmt::format(
                            "The one before it is {}; --resume-previous continues from "
                            "there.",
                            previous)
                      : "There is no state before it; start the run again in a new folder.";
-    return trainer->Resume(trainer->StatePath(), flags.accept_changes, way_out);
+    return trainer->Resume(state, flags.accept_changes, way_out);
   }
-  if (resume) {
-    return Fail(
-        has_previous
-            ? fmt::format("There is no {}, but a state before it; --resume-previous continues from "
-                          "there.",
-                          trainer->StatePath())
-            : fmt::format("There is no {}, so nothing to continue; start the run again in a new "
-                          "folder.",
-                          trainer->StatePath()));
-  }
+  return Fail(fmt::format("There is no {}, {}.", state,
+                          has_previous
+                              ? "but a state before it; --resume-previous continues from there"
+                              : "so nothing to continue; start the run again in a new folder"));
+}
+
+// Weights and position that a new run begins with.
+Status Begin(const RunFlags& flags, Trainer* trainer) {
   if (!flags.stage.empty()) TRY_STATUS(trainer->BeginAtStage(flags.stage));
   if (!flags.branch.empty()) return trainer->Branch(flags.branch);
   if (flags.init.empty()) return {};
@@ -209,7 +206,7 @@ Result<RunOutcome> Run(const RunFlags& flags) {
   std::unique_ptr<Model> model =
       TRY(Model::Create(folder.config, folder.engram_token_map, origin.seed));
   Trainer trainer(std::move(config), std::move(identity), std::move(model), *rows, flags.run);
-  TRY_STATUS(Begin(flags, resume, &trainer));
+  TRY_STATUS(resume ? Continue(flags, &trainer) : Begin(flags, &trainer));
   NoteDamagedLog(trainer, flags.run);
   // Before the run counts as begun, so that there is always a state to continue from.
   if (!resume) TRY_STATUS(trainer.Save());
