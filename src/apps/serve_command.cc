@@ -108,7 +108,7 @@ Status Serve(const ServeFlags& flags) {
   // What runs may still end in order.
   if (!watch) PrintNote(fmt::format("once more is not heard. {}", watch.error().message));
   if (!server->Drain(flags.drain_seconds)) {
-    PrintNote("requests that were still running were cut off; what they read is in the cache.");
+    PrintNote("answers that were not complete by then were cut off; what was read is cached.");
   }
   return {};
 }

@@ -185,6 +185,12 @@ void Service::Cancel(RequestId id) {
   impl_->any_cancelled.store(true);
 }
 
+void Service::CancelAll() {
+  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  for (const auto& [id, request] : impl_->requests) request->cancelled.store(true);
+  impl_->any_cancelled.store(true);
+}
+
 // ---- the rest ----
 
 Service::Service(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

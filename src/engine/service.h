@@ -148,6 +148,8 @@ class Service {
   // The request stops within one step, whatever it is doing, and ends with kCancelled. Unknown and
   // ended ones are ignored.
   void Cancel(RequestId id);
+  // Every request that waits or runs.
+  void CancelAll();
 
   // Takes no more requests. What runs goes on.
   void Drain();

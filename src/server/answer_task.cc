@@ -81,8 +81,11 @@ ApiError ErrorOf(const Error& error) {
     case ErrorCode::kInvalidInput:
     case ErrorCode::kNotFound:
       break;
-    case ErrorCode::kLimit:
     case ErrorCode::kCancelled:
+      // Whoever reads it has not gone away, so it is the server that goes.
+      api.message = "The server is shutting down; send the request again.";
+      [[fallthrough]];
+    case ErrorCode::kLimit:
       api.status = 503;
       api.type = api.code = "overloaded_error";
       api.retry_after_seconds = kRetryAfterSeconds;

@@ -258,6 +258,10 @@ void HttpServer::StopAccepting() {
   net::post(impl_->loops.front()->io, [impl = impl_.get()] { impl->CloseListener(); });
 }
 
+bool HttpServer::WaitUntilSent(double seconds_max) {
+  return impl_->shared.answers.WaitForNone(seconds_max);
+}
+
 HttpStatus HttpServer::status() const {
   const HttpShared& shared = impl_->shared;
   return {.connections = shared.connections,

@@ -116,6 +116,9 @@ class HttpServer {
   uint16_t port() const;
   // Stops accepting connections; running exchanges go on, kept-alive ones close after their answer.
   void StopAccepting();
+  // Waits until the system has every byte of the answers that are due, those that nobody has made
+  // yet among them; false if that takes longer than seconds_max.
+  bool WaitUntilSent(double seconds_max);
   HttpStatus status() const;
 
  private:

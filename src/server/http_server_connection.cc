@@ -88,6 +88,21 @@ std::shared_ptr<HttpConnection> HttpWaitingList::Longest() {
   return connections_.back().lock();
 }
 
+HttpAnswerCount::Part::Part(HttpAnswerCount& count) : count_(count) {
+  const std::lock_guard<std::mutex> lock(count_.mutex_);
+  ++count_.count_;
+}
+
+HttpAnswerCount::Part::~Part() {
+  const std::lock_guard<std::mutex> lock(count_.mutex_);
+  if (--count_.count_ == 0) count_.none_.notify_all();
+}
+
+bool HttpAnswerCount::WaitForNone(double seconds_max) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return none_.wait_for(lock, Seconds(seconds_max), [this] { return count_ == 0; });
+}
+
 std::string HttpRefusalAnswer(const HttpOptions& options, const HttpRefusal& refusal,
                               const HttpRequest* head) {
   const bool json = options.error_answer != nullptr;
@@ -146,6 +161,7 @@ void HttpConnection::Close() {
   HttpAnswer::Ending ending;
   if (answer_) ending = answer_->Detach();
   answer_.reset();
+  counted_.reset();
   if (ending.missed && !shared_.stopping) ++shared_.disconnects_total;
   --shared_.connections;
   if (ending.on_gone) ending.on_gone();  // last: whoever is told finds all as it is now
@@ -264,6 +280,7 @@ void HttpConnection::Dispatch() {
   CountBody(0);
   ClearDeadline();
   stage_ = Stage::kAnswer;
+  counted_.emplace(shared_.answers);
   answer_complete_ = false;
   ++shared_.requests_total;
   const HttpAnswerForm form = {.head_only = reader_.request().method == "HEAD",
@@ -347,6 +364,7 @@ void HttpConnection::OnWritten() {
 void HttpConnection::FinishAnswer() {
   answer_->Detach();
   answer_.reset();
+  counted_.reset();
   if (!answer_keep_alive_ || peer_closed_) return Linger();
   NextRequest();
 }
@@ -367,6 +385,7 @@ void HttpConnection::Refuse(const HttpRefusal& refusal) {
                             reader_.head_done() ? &reader_.request() : nullptr);
   reader_ = HttpRequestReader(ReadLimits(shared_.options));
   stage_ = Stage::kRefuse;
+  counted_.emplace(shared_.answers);
   out_end_latest_ = Clock::time_point::max();
   SetDeadline(shared_.options.write_seconds_max);
   Pump();
@@ -375,6 +394,7 @@ void HttpConnection::Refuse(const HttpRefusal& refusal) {
 void HttpConnection::Linger() {
   if (peer_closed_) return Close();
   stage_ = Stage::kLinger;
+  counted_.reset();
   AsioError error;
   socket_.shutdown(asio::socket_base::shutdown_send, error);
   if (error) return Close();

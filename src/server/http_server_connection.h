@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -43,6 +44,29 @@ class HttpWaitingList {
   std::list<std::weak_ptr<HttpConnection>> connections_;
 };
 
+// Counts the connections whose answer is being made or sent. Thread-safe.
+class HttpAnswerCount {
+ public:
+  // One of them, for as long as it exists.
+  class Part {
+   public:
+    explicit Part(HttpAnswerCount& count);
+    ~Part();
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+
+   private:
+    HttpAnswerCount& count_;
+  };
+  // False if there still are some after that time.
+  bool WaitForNone(double seconds_max);
+
+ private:
+  std::mutex mutex_;  // guards everything below
+  std::condition_variable none_;
+  int64_t count_ = 0;
+};
+
 // What the connections of a server share; outlives them.
 struct HttpShared {
   HttpShared(const HttpOptions& options_in, HttpHandler handler_in)
@@ -59,6 +83,7 @@ struct HttpShared {
   std::atomic<int64_t> refused_total{0};
   std::atomic<int64_t> bodies_bytes{0};  // received of bodies that are not yet complete
   HttpWaitingList waiting;
+  HttpAnswerCount answers;
 };
 
 // One thread and the connections that it serves. Everything but io.post is that thread's.
@@ -153,7 +178,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Clock::time_point body_start_;
   Clock::time_point out_end_latest_ = Clock::time_point::max();
   std::shared_ptr<HttpAnswer> answer_;
-  bool answer_more_ = false;  // it has bytes that are not yet in out_
+  std::optional<HttpAnswerCount::Part> counted_;  // in kAnswer and kRefuse
+  bool answer_more_ = false;                      // it has bytes that are not yet in out_
   bool answer_complete_ = false;
   bool answer_keep_alive_ = false;
   std::string out_;  // being sent

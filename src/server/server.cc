@@ -244,15 +244,23 @@ const std::vector<std::string>& Server::warnings() const {
 }
 
 bool Server::Drain(double seconds_max) {
+  const Impl::Clock::time_point began = Impl::Clock::now();
   impl_->service->Drain();
-  const bool idle = impl_->service->WaitUntilIdle(seconds_max);
+  bool whole = impl_->service->WaitUntilIdle(seconds_max);
+  if (!whole) {
+    impl_->service->CancelAll();
+    impl_->service->WaitUntilIdle(kLastWordsSeconds);
+  }
+  // An answer that has ended is not yet with its client.
   impl_->http->StopAccepting();
+  const std::chrono::duration<double> taken = Impl::Clock::now() - began;
+  whole &= impl_->http->WaitUntilSent(std::max(seconds_max - taken.count(), kLastWordsSeconds));
   if (impl_->ledger != nullptr) {
     const Status status = impl_->ledger->Flush();
     if (!status) impl_->LogWarning(status.error().message);
   }
   impl_->SaveTurns();
-  return idle;
+  return whole;
 }
 
 }  // namespace minke

@@ -39,6 +39,9 @@ struct ServerOptions {
   std::function<void(std::string_view line)> log;
 };
 
+// That the end of an answer may take to reach its client when the server ends.
+inline constexpr double kLastWordsSeconds = 5;
+
 class Server {
  public:
   // Takes the service. Errors name the file, flag or address.
@@ -53,7 +56,9 @@ class Server {
   const std::vector<std::string>& warnings() const;
 
   // New requests get a 503, running ones go on for at most so long, then they end with an error.
-  // The cache and the ledger are on disk afterwards. False if requests were cut off.
+  // Waits for the clients to take the rest of their answers, at most the rest of that time or
+  // kLastWordsSeconds. The cache and the ledger are on disk afterwards. False if requests were cut
+  // off.
   bool Drain(double seconds_max);
 
  private:

@@ -340,6 +340,27 @@ TEST(HttpServer, StopAcceptingLetsRunningAnswersEnd) {
   EXPECT_EQ(idle.ReadAnswer().headers.at("connection"), "close");
 }
 
+TEST(HttpServer, WaitsUntilASlowClientHasItsAnswer) {
+  const std::string large(30 << 20, 'x');
+  Inbox inbox;
+  auto server = StartServer(AnyPort(), inbox.handler());
+  EXPECT_TRUE(server->WaitUntilSent(0));
+  RawClient client(server->port(), "127.0.0.1", 4096);
+  client.Send(GetRequest("/"));
+  const auto exchange = inbox.Next();
+  ASSERT_TRUE(exchange);
+  EXPECT_FALSE(server->WaitUntilSent(0.01)) << "nobody has made it yet";
+  exchange->Respond(200, {}, large);
+  EXPECT_FALSE(server->WaitUntilSent(0.1)) << "nobody has read it yet";
+  RawAnswer answer;
+  std::thread reader([&] { answer = client.ReadAnswer(); });
+  EXPECT_TRUE(server->WaitUntilSent(60));
+  server.reset();
+  reader.join();
+  EXPECT_TRUE(answer.complete);
+  EXPECT_TRUE(answer.body == large);
+}
+
 TEST(HttpServer, ExchangesMayOutliveTheServer) {
   Inbox inbox;
   auto server = StartServer(AnyPort(), inbox.handler());
