@@ -100,7 +100,7 @@ Status Serve(const ServeFlags& flags) {
 
   constexpr int kNoFile = -1;  // poll() overlooks it
   interrupts.Wait(kNoFile);
-  PrintNote(fmt::format("{}: running requests have {:.0f} s to end; once more ends at once.",
+  PrintNote(fmt::format("{}: running requests have {:g} s to end; once more ends at once.",
                         interrupts.Name(), flags.drain_seconds));
   std::atomic<bool> interrupted = true;  // so the next one is the second
   const Result<std::unique_ptr<InterruptWatch>> watch =
