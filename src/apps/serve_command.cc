@@ -89,7 +89,7 @@ Status Serve(const ServeFlags& flags) {
   service_options.queue_seconds_max = flags.queue_seconds;
   service_options.stall_seconds_max = flags.stall_seconds;
   std::unique_ptr<Service> service = TRY(Service::Start(std::move(engine), service_options));
-  const std::unique_ptr<Server> server = TRY(Server::Start(options, std::move(service)));
+  std::unique_ptr<Server> server = TRY(Server::Start(options, std::move(service)));
   for (const std::string& warning : server->warnings()) PrintNote(warning);
   std::cout << fmt::format(
       "Serving at {0} (Ctrl-C ends it)\n\n{1}\n"
@@ -108,8 +108,9 @@ Status Serve(const ServeFlags& flags) {
   // What runs may still end in order.
   if (!watch) PrintNote(fmt::format("once more is not heard. {}", watch.error().message));
   if (!server->Drain(flags.drain_seconds)) {
-    PrintNote("answers that were not complete by then were cut off; what was read is cached.");
+    PrintNote("not every answer was complete by then; what was read is cached.");
   }
+  server.reset();  // while a second signal is heard: a step may take its time
   return {};
 }
 
