@@ -185,10 +185,14 @@ void Service::Cancel(RequestId id) {
   impl_->any_cancelled.store(true);
 }
 
+void Service::Impl::CancelAll() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (const auto& [id, request] : requests) request->cancelled.store(true);
+  any_cancelled.store(true);
+}
+
 void Service::CancelAll() {
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
-  for (const auto& [id, request] : impl_->requests) request->cancelled.store(true);
-  impl_->any_cancelled.store(true);
+  impl_->CancelAll();
 }
 
 // ---- the rest ----

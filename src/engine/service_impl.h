@@ -59,6 +59,7 @@ struct Service::Impl {
   Status Refusal(int64_t prompt_tokens) const;  // REQUIRES mutex held
   Status CheckRequest(const ServiceRequest& request) const;
   void RunJob(std::function<void()> job);
+  void CancelAll();
 
   // ---- the engine's thread (service_steps.cc) ----
   void Loop();

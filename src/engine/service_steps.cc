@@ -55,8 +55,7 @@ bool Service::Impl::WaitForWork() {
   for (const std::function<void()>& job : jobs) job();
   if (!jobs.empty()) work_done.notify_all();
   if (!stop) return true;
-  for (const auto& [id, request] : active) request->cancelled.store(true);
-  any_cancelled.store(true);
+  CancelAll();
   EndCancelled();
   return false;
 }
